@@ -1,0 +1,31 @@
+// Every family of lowerings: one function a file, which adds the family's rows.
+#pragma once
+
+#include "lowerings/table.h"
+
+namespace torch_tpu {
+
+void add_activation(Table& t);
+void add_attention(Table& t);
+void add_binary(Table& t);
+void add_convolution(Table& t);
+void add_factory(Table& t);
+void add_foreach(Table& t);
+void add_index(Table& t);
+void add_loss(Table& t);
+void add_matmul(Table& t);
+void add_norm(Table& t);
+void add_optimizer(Table& t);
+void add_pool(Table& t);
+void add_random(Table& t);
+void add_reduce(Table& t);
+void add_scan(Table& t);
+void add_scatter(Table& t);
+void add_shape(Table& t);
+void add_softmax(Table& t);
+void add_sort(Table& t);
+void add_ternary(Table& t);
+void add_unary(Table& t);
+void add_upsample(Table& t);
+
+}  // namespace torch_tpu

@@ -1,0 +1,60 @@
+// The lowering table: one row an ATen op, whose in-place and out= forms are found
+// from the schemas and share it. A family file adds its rows in add_<family>().
+// Built once, before the rows are registered; read-only after, but for what
+// lowerings observe (guarded by the signature table's lock).
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lowerings/call.h"
+
+namespace torch_tpu {
+
+struct Row {
+  // Returns, in order: the fresh results (undefined ones undefined), then the written arguments
+  // in schema order (a TensorList: each element). In-place and out= forms have no fresh results, so for
+  // them and for the functional form the same values serve.
+  using Lowering = std::function<Values(Emitter&, const Call&)>;
+  // Types of the fresh results, for ops that have no Meta kernel.
+  using ShapeFunction = std::function<std::vector<Type>(const Call&)>;
+
+  std::string name;  // "aten::add.Tensor"
+  Lowering lower;
+  ShapeFunction shape;              // null: PyTorch's Meta kernel
+  std::vector<std::string> writes;  // arguments written though the schema does not say so
+  bool random = false;
+  bool host_indices = false;  // CPU tensors are moved to the device (index tensors)
+  mutable Observations observed;
+
+  Row& draws_random() { random = true; return *this; }
+  Row& also_writes(std::vector<std::string> names) { writes = std::move(names); return *this; }
+  Row& with_shape(ShapeFunction f) { shape = std::move(f); return *this; }
+  Row& takes_host_indices() { host_indices = true; return *this; }
+};
+
+class Table {
+ public:
+  Row& add(std::string_view name, Value (*lower)(Emitter&, const Call&));
+  Row& add(std::string_view name, Values (*lower)(Emitter&, const Call&));
+  Row& add(std::string_view name, Row::Lowering lower);
+  // self alone, by one StableHLO or CHLO operation.
+  Row& unary(std::string_view name, std::string_view op, Promote promote = Promote::kDefault);
+  // self and other, promoted and broadcast, by one operation.
+  Row& binary(std::string_view name, std::string_view op, Promote promote = Promote::kDefault);
+  // self and other, promoted and broadcast; bool result.
+  Row& comparison(std::string_view name, std::string_view direction);
+
+  const std::deque<Row>& rows() const { return rows_; }
+
+ private:
+  std::deque<Row> rows_;
+};
+
+// The table of this process, with every family's rows.
+const Table& table();
+
+}  // namespace torch_tpu

@@ -1,0 +1,121 @@
+// The PJRT C API in C++: one call macro, owners, and the few verbs the backend needs.
+// The only folder that includes the PJRT header. Errors become C++ exceptions that keep
+// PJRT's text behind the function's name. Everything here is thread-safe unless it says
+// otherwise: PJRT clients are.
+#pragma once
+
+#include <c10/util/ArrayRef.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "pjrt_c_api.h"
+#include "stablehlo/type.h"
+
+namespace torch_tpu::pjrt {
+
+// The api of the loaded plugin. Set once by load_plugin(). REQUIRES: a plugin is loaded.
+const PJRT_Api* api();
+
+// PJRT_CALL(PJRT_Event_Await, .event = e): fills struct_size, checks that the plugin has the
+// function (it may be older than our header), throws on an error, returns the args struct.
+// Defined in pjrt/call.h.
+
+#define TORCH_TPU_PJRT_OWNER(Name)                       \
+  struct Name##Deleter {                                 \
+    void operator()(PJRT_##Name* p) const noexcept; /* logs, never throws */ \
+  };                                                     \
+  using Name = std::unique_ptr<PJRT_##Name, Name##Deleter>
+TORCH_TPU_PJRT_OWNER(Buffer);
+TORCH_TPU_PJRT_OWNER(Event);
+TORCH_TPU_PJRT_OWNER(LoadedExecutable);
+TORCH_TPU_PJRT_OWNER(TopologyDescription);
+TORCH_TPU_PJRT_OWNER(Executable);
+#undef TORCH_TPU_PJRT_OWNER
+
+// --- plugin (plugin.cpp)
+enum class PluginKind { kCpu, kTpu };
+struct PluginChoice {
+  std::string path;
+  PluginKind kind;
+};
+// Which plugin this process uses, found without loading it (so cheap and safe at import):
+// TORCH_TPU_PJRT_PLUGIN (a path), else libtpu where there is a TPU, else a CPU plugin from the
+// candidates that Python found. nullopt: none is installed.
+std::optional<PluginChoice> choose_plugin();
+// Paths of installed plugins, set by Python before the first use (importing nothing heavy).
+void set_plugin_candidates(std::vector<std::string> cpu, std::vector<std::string> tpu);
+// True if this machine seems to have a TPU: /dev/accel*, /dev/vfio/N, or the TPU environment.
+bool has_tpu();
+// dlopen, version check, PJRT_Plugin_Initialize. Throws a RuntimeError of one sentence and what
+// to do if it is missing, does not load, is too old, or is held by another process.
+const PJRT_Api* load_plugin(const std::string& path);
+
+// --- client (client.cpp): created at first use, never destroyed
+class Client {
+ public:
+  static Client& get();            // throws as load_plugin does; again at each call
+  static bool is_created();
+
+  PluginKind kind() const { return kind_; }
+  const std::string& plugin_path() const { return path_; }
+  const std::string& platform() const { return platform_; }  // PJRT's name: "cpu", "tpu"
+  const std::string& version() const { return version_; }    // PJRT's platform version
+  int device_count() const { return static_cast<int>(devices_.size()); }
+  std::string device_kind(int device) const;
+  // PJRT's statistics in bytes ("bytes_in_use", ...); empty where the plugin has none.
+  std::map<std::string, int64_t> memory_stats(int device) const;
+
+  // Copies `data` (dense, row-major) during the call: the caller may change it afterwards.
+  Buffer from_host(const void* data, const Type& type, int device);
+  // Waits, and copies into `data`, which has `nbytes`. Nothing to do for 0 bytes.
+  void to_host(PJRT_Buffer* buffer, void* data, size_t nbytes);
+  Buffer copy_to_device(PJRT_Buffer* buffer, int device);
+
+  // Compiles a StableHLO module. One replica, portable: it runs on any device of the client.
+  // fast: least compile effort, for one-op programs.
+  struct CompileOptions {
+    bool fast = false;
+  };
+  LoadedExecutable compile(std::string_view module, const CompileOptions& options);
+  std::string serialize(PJRT_LoadedExecutable* executable);
+  LoadedExecutable deserialize(std::string_view bytes);
+  // Queues one execution. `donated[i]` false keeps argument i alive (donation is asked for in the
+  // module by tf.aliasing_output, and refused here for the others). Fills results[0..n).
+  void execute(PJRT_LoadedExecutable* executable, c10::ArrayRef<PJRT_Buffer*> arguments,
+               c10::ArrayRef<int64_t> not_donated, c10::MutableArrayRef<Buffer> results, int device);
+  size_t num_outputs(PJRT_LoadedExecutable* executable);
+
+  // The serialized CompileOptionsProto of `options` (part of the disk cache's key).
+  static std::string encode(const CompileOptions& options);
+
+ private:
+  Client();
+  PluginKind kind_;
+  std::string path_, platform_, version_;
+  PJRT_Client* client_ = nullptr;
+  std::vector<PJRT_Device*> devices_;
+};
+
+// Waits until `buffer` is computed; throws what its program threw.
+void await(PJRT_Buffer* buffer);
+bool is_ready(PJRT_Buffer* buffer);
+size_t on_device_bytes(PJRT_Buffer* buffer);
+
+// --- ahead of time (topology.cpp): compile for a device that is not here
+// `name` as libtpu takes it, "v6e:2x2". The plugin at `plugin` must be loaded.
+TopologyDescription topology(const std::string& name,
+                             const std::vector<std::pair<std::string, std::string>>& options = {});
+Executable compile_for(PJRT_TopologyDescription* topology, std::string_view module,
+                       const Client::CompileOptions& options);
+
+PJRT_Buffer_Type buffer_type(at::ScalarType dtype);
+
+}  // namespace torch_tpu::pjrt

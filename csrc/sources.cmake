@@ -1,0 +1,64 @@
+# Sources by layer, listed by name. A layer includes only those above it (tests/test_layers.py).
+layer(pjrt
+  csrc/pjrt/client.cpp
+  csrc/pjrt/errors.cpp
+  csrc/pjrt/options.cpp
+  csrc/pjrt/plugin.cpp
+  csrc/pjrt/topology.cpp)
+layer(stablehlo
+  csrc/stablehlo/compose.cpp
+  csrc/stablehlo/emitter.cpp
+  csrc/stablehlo/type.cpp)
+layer(cache
+  csrc/cache/programs.cpp)
+layer(lowerings
+  csrc/lowerings/activation.cpp
+  csrc/lowerings/attention.cpp
+  csrc/lowerings/binary.cpp
+  csrc/lowerings/call.cpp
+  csrc/lowerings/convolution.cpp
+  csrc/lowerings/factory.cpp
+  csrc/lowerings/foreach.cpp
+  csrc/lowerings/index.cpp
+  csrc/lowerings/loss.cpp
+  csrc/lowerings/matmul.cpp
+  csrc/lowerings/norm.cpp
+  csrc/lowerings/optimizer.cpp
+  csrc/lowerings/pool.cpp
+  csrc/lowerings/random.cpp
+  csrc/lowerings/reduce.cpp
+  csrc/lowerings/scan.cpp
+  csrc/lowerings/scatter.cpp
+  csrc/lowerings/shape.cpp
+  csrc/lowerings/softmax.cpp
+  csrc/lowerings/sort.cpp
+  csrc/lowerings/table.cpp
+  csrc/lowerings/ternary.cpp
+  csrc/lowerings/unary.cpp
+  csrc/lowerings/upsample.cpp)
+layer(tensor
+  csrc/tensor/cell.cpp
+  csrc/tensor/view.cpp
+  csrc/tensor/view_emit.cpp)
+layer(exec
+  csrc/exec/counters.cpp
+  csrc/exec/policy.cpp
+  csrc/exec/program.cpp
+  csrc/exec/signature.cpp)
+layer(device
+  csrc/device/generator.cpp
+  csrc/device/guard.cpp
+  csrc/device/hooks.cpp
+  csrc/device/memory.cpp)
+layer(aten
+  csrc/aten/autocast.cpp
+  csrc/aten/boxed.cpp
+  csrc/aten/copy.cpp
+  csrc/aten/data_dependent.cpp
+  csrc/aten/factories.cpp
+  csrc/aten/fallback.cpp
+  csrc/aten/meta.cpp
+  csrc/aten/registration.cpp
+  csrc/aten/variants.cpp
+  csrc/aten/views.cpp)
+set(PYTHON_SOURCES csrc/python/module.cpp)
