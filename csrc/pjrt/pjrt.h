@@ -88,9 +88,9 @@ class Client {
   std::string serialize(PJRT_LoadedExecutable* executable);
   LoadedExecutable deserialize(std::string_view bytes);
   // Queues one execution. `donated[i]` false keeps argument i alive (donation is asked for in the
-  // module by tf.aliasing_output, and refused here for the others). Fills results[0..n).
+  // module by tf.aliasing_output, and refused here for the others). `results` becomes num_outputs() buffers.
   void execute(PJRT_LoadedExecutable* executable, c10::ArrayRef<PJRT_Buffer*> arguments,
-               c10::ArrayRef<int64_t> not_donated, c10::MutableArrayRef<Buffer> results, int device);
+               c10::ArrayRef<int64_t> not_donated, std::vector<Buffer>& results, int device);
   size_t num_outputs(PJRT_LoadedExecutable* executable);
 
   // The serialized CompileOptionsProto of `options` (part of the disk cache's key).
