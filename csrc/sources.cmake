@@ -7,7 +7,9 @@ layer(pjrt
   csrc/pjrt/topology.cpp)
 layer(stablehlo
   csrc/stablehlo/compose.cpp
+  csrc/stablehlo/constants.cpp
   csrc/stablehlo/emitter.cpp
+  csrc/stablehlo/emitter_regions.cpp
   csrc/stablehlo/type.cpp)
 layer(cache
   csrc/cache/programs.cpp)

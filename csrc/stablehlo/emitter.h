@@ -87,7 +87,7 @@ class Emitter {
   // `value` in every element. REQUIRES: `value` fits `type.dtype`.
   Value constant(const at::Scalar& value, const Type& type);
   Value constant_like(const at::Scalar& value, const Value& like) { return constant(value, like.type); }
-  // Scalars of one dtype: lowest()/highest() give -inf/inf for floating types.
+  // 0-d, of type.dtype: the identities of maximum and minimum (-inf/inf for floating types).
   Value lowest(const Type& type);
   Value highest(const Type& type);
   // A one-dimensional integer constant.
