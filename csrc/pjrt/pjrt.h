@@ -75,7 +75,7 @@ class Client {
 
   // Copies `data` (dense, row-major) during the call: the caller may change it afterwards.
   Buffer from_host(const void* data, const Type& type, int device);
-  // Waits, and copies into `data`, which has `nbytes`. Nothing to do for 0 bytes.
+  // Waits, and copies into `data`, which has `nbytes`, dense and row-major. Nothing to do for 0 bytes.
   void to_host(PJRT_Buffer* buffer, void* data, size_t nbytes);
   Buffer copy_to_device(PJRT_Buffer* buffer, int device);
 
@@ -87,8 +87,9 @@ class Client {
   LoadedExecutable compile(std::string_view module, const CompileOptions& options);
   std::string serialize(PJRT_LoadedExecutable* executable);
   LoadedExecutable deserialize(std::string_view bytes);
-  // Queues one execution. `donated[i]` false keeps argument i alive (donation is asked for in the
-  // module by tf.aliasing_output, and refused here for the others). `results` becomes num_outputs() buffers.
+  // Queues one execution. Donation is asked for in the module (tf.aliasing_output) and refused here for
+  // the arguments at the positions `not_donated`. `results` becomes num_outputs() buffers: a vector that
+  // has that size already (REQUIRES: that size or none) saves asking PJRT for the number.
   void execute(PJRT_LoadedExecutable* executable, c10::ArrayRef<PJRT_Buffer*> arguments,
                c10::ArrayRef<int64_t> not_donated, std::vector<Buffer>& results, int device);
   size_t num_outputs(PJRT_LoadedExecutable* executable);
@@ -115,6 +116,7 @@ TopologyDescription topology(const std::string& name,
                              const std::vector<std::pair<std::string, std::string>>& options = {});
 Executable compile_for(PJRT_TopologyDescription* topology, std::string_view module,
                        const Client::CompileOptions& options);
+std::string serialize(PJRT_Executable* executable);
 
 PJRT_Buffer_Type buffer_type(at::ScalarType dtype);
 

@@ -1,0 +1,67 @@
+// Compile options: a CompileOptionsProto written by hand, a few varints (field numbers from XLA's
+// xla/pjrt/proto/compile_options.proto), so that no protobuf library is needed.
+#include <string>
+#include <string_view>
+
+#include "pjrt/pjrt.h"
+
+namespace torch_tpu::pjrt {
+namespace {
+
+enum WireType : uint64_t { kVarint = 0, kBytes = 2 };
+
+class Message {
+ public:
+  Message& integer(uint64_t field, uint64_t value) {
+    varint(field << 3 | kVarint);
+    varint(value);
+    return *this;
+  }
+  Message& bytes(uint64_t field, std::string_view value) {
+    varint(field << 3 | kBytes);
+    varint(value.size());
+    text_ += value;
+    return *this;
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  void varint(uint64_t value) {
+    for (; value >= 0x80; value >>= 7) {
+      text_ += static_cast<char>(value | 0x80);
+    }
+    text_ += static_cast<char>(value);
+  }
+  std::string text_;
+};
+
+// CompileOptionsProto.
+constexpr uint64_t kExecutableBuildOptions = 3;
+constexpr uint64_t kCompilePortableExecutable = 4;
+constexpr uint64_t kEnvOptionOverrides = 7;  // map<string, OptionOverrideProto>: XLA flags
+// ExecutableBuildOptionsProto.
+constexpr uint64_t kNumReplicas = 4;
+constexpr uint64_t kNumPartitions = 5;
+// An entry of a map, and OptionOverrideProto.
+constexpr uint64_t kMapKey = 1;
+constexpr uint64_t kMapValue = 2;
+constexpr uint64_t kBoolField = 2;
+constexpr uint64_t kIntField = 3;
+
+std::string flag(std::string_view name, uint64_t field, uint64_t value) {
+  return Message().bytes(kMapKey, name).bytes(kMapValue, Message().integer(field, value).text()).text();
+}
+
+}  // namespace
+
+std::string Client::encode(const CompileOptions& options) {
+  Message proto;
+  proto.bytes(kExecutableBuildOptions, Message().integer(kNumReplicas, 1).integer(kNumPartitions, 1).text());
+  proto.integer(kCompilePortableExecutable, 1);
+  if (options.fast) {
+    proto.bytes(kEnvOptionOverrides, flag("xla_backend_optimization_level", kIntField, 0));
+  }
+  return proto.text();
+}
+
+}  // namespace torch_tpu::pjrt
