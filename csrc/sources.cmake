@@ -40,6 +40,8 @@ layer(lowerings
   csrc/lowerings/upsample.cpp)
 layer(tensor
   csrc/tensor/cell.cpp
+  csrc/tensor/fork.cpp
+  csrc/tensor/memory.cpp
   csrc/tensor/view.cpp
   csrc/tensor/view_emit.cpp)
 layer(exec
@@ -48,6 +50,7 @@ layer(exec
   csrc/exec/program.cpp
   csrc/exec/signature.cpp)
 layer(device
+  csrc/device/discovery.cpp
   csrc/device/generator.cpp
   csrc/device/guard.cpp
   csrc/device/hooks.cpp
@@ -63,4 +66,6 @@ layer(aten
   csrc/aten/registration.cpp
   csrc/aten/variants.cpp
   csrc/aten/views.cpp)
-set(PYTHON_SOURCES csrc/python/module.cpp)
+set(PYTHON_SOURCES
+  csrc/python/device_bindings.cpp
+  csrc/python/module.cpp)

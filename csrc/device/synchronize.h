@@ -1,0 +1,18 @@
+// Lets the device layer wait for work without knowing who records it: the layer above installs
+// the two functions when it registers itself.
+// Install once, before any device work; the rest is thread-safe.
+#pragma once
+
+namespace torch_tpu {
+
+// `synchronize(device)` runs what is recorded for `device` and waits until it is done.
+void set_synchronizer(void (*synchronize)(int device));
+
+// `poll(device)` runs what is recorded for `device`, does not wait, and says whether it is all
+// done. Optional: without it poll_device() waits.
+void set_poller(bool (*poll)(int device));
+
+void synchronize_device(int device);
+bool poll_device(int device);
+
+}  // namespace torch_tpu

@@ -1,0 +1,47 @@
+// The Python bindings of the device layer, behind torch.tpu.
+#include <pybind11/pybind11.h>
+#include <torch/csrc/Generator.h>
+
+#include "device/generator.h"
+#include "device/guard.h"
+#include "pjrt/pjrt.h"
+#include "tensor/fork.h"
+#include "tensor/memory.h"
+
+namespace py = pybind11;
+
+namespace torch_tpu {
+namespace {
+
+py::dict counts(const MemoryCounters::Counts& c) {
+  using namespace py::literals;
+  return py::dict("current"_a = c.current, "peak"_a = c.peak, "allocated"_a = c.allocated, "freed"_a = c.freed);
+}
+
+}  // namespace
+
+void bind_device(py::module_& m) {
+  m.def("device_count", &device_count);
+  m.def("current_device", &current_device);
+  m.def("exchange_device", &exchange_device);
+  m.def("is_initialized", &pjrt::Client::is_created);
+  m.def("in_forked_child", &in_forked_child);
+  m.def("check_not_forked", &check_not_forked);
+  m.def("has_tpu", &pjrt::has_tpu);
+  // Opens the client if it is not open yet.
+  m.def("device_kind", [](int device) {
+    check_not_forked();
+    return pjrt::Client::get().device_kind(checked_device(device));
+  });
+  m.def("memory_counts", [](int device) {
+    const auto snapshot = MemoryCounters::read(checked_device(device));
+    return py::make_tuple(counts(snapshot.bytes), counts(snapshot.buffers));
+  });
+  m.def("reset_peak_memory", [](int device) { MemoryCounters::reset_peak(checked_device(device)); });
+  m.def("reset_accumulated_memory", [](int device) { MemoryCounters::reset_accumulated(checked_device(device)); });
+  m.def("default_generator", [](int device) {
+    return py::reinterpret_steal<py::object>(THPGenerator_Wrap(default_generator(device)));
+  });
+}
+
+}  // namespace torch_tpu

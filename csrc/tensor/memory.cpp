@@ -1,0 +1,78 @@
+// The counters behind torch.tpu.memory_allocated() and its kin: relaxed atomics, a slot a device.
+#include "tensor/memory.h"
+
+#include <array>
+#include <atomic>
+
+namespace torch_tpu {
+namespace {
+
+// c10::DeviceIndex is an int8_t.
+constexpr int kMaxDevices = 128;
+
+class Counter {
+ public:
+  void add(int64_t n) noexcept {
+    const int64_t now = current_.fetch_add(n, std::memory_order_relaxed) + n;
+    allocated_.fetch_add(n, std::memory_order_relaxed);
+    int64_t peak = peak_.load(std::memory_order_relaxed);
+    while (now > peak && !peak_.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
+    }
+  }
+  void subtract(int64_t n) noexcept {
+    current_.fetch_sub(n, std::memory_order_relaxed);
+    freed_.fetch_add(n, std::memory_order_relaxed);
+  }
+  MemoryCounters::Counts read() const noexcept {
+    return {current_.load(std::memory_order_relaxed), peak_.load(std::memory_order_relaxed),
+            allocated_.load(std::memory_order_relaxed), freed_.load(std::memory_order_relaxed)};
+  }
+  void reset_peak() noexcept {
+    peak_.store(current_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  }
+  void reset_accumulated() noexcept {
+    allocated_.store(0, std::memory_order_relaxed);
+    freed_.store(0, std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<int64_t> current_{0}, peak_{0}, allocated_{0}, freed_{0};
+};
+
+struct Slot {
+  Counter bytes;
+  Counter buffers;
+};
+
+Slot& slot(int device) noexcept {
+  static std::array<Slot, kMaxDevices> slots;
+  return slots[device >= 0 && device < kMaxDevices ? device : 0];
+}
+
+}  // namespace
+
+void MemoryCounters::on_alloc(int device, size_t nbytes) noexcept {
+  slot(device).bytes.add(static_cast<int64_t>(nbytes));
+  slot(device).buffers.add(1);
+}
+
+void MemoryCounters::on_free(int device, size_t nbytes) noexcept {
+  slot(device).bytes.subtract(static_cast<int64_t>(nbytes));
+  slot(device).buffers.subtract(1);
+}
+
+MemoryCounters::Snapshot MemoryCounters::read(int device) noexcept {
+  return {slot(device).bytes.read(), slot(device).buffers.read()};
+}
+
+void MemoryCounters::reset_peak(int device) noexcept {
+  slot(device).bytes.reset_peak();
+  slot(device).buffers.reset_peak();
+}
+
+void MemoryCounters::reset_accumulated(int device) noexcept {
+  slot(device).bytes.reset_accumulated();
+  slot(device).buffers.reset_accumulated();
+}
+
+}  // namespace torch_tpu
