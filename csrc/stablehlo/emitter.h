@@ -8,6 +8,7 @@
 #include <c10/util/ArrayRef.h>
 
 #include <functional>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -73,7 +74,9 @@ class Emitter {
   // Declares the next argument of the function.
   Value input(const Type& type);
   // The whole `func.func`, with `results` returned. Ends the emitter's use.
-  std::string finish(std::string_view name, const Values& results, bool is_public = false);
+  // argument_attributes: by argument, an attribute list without braces, or empty; none at all if left out.
+  std::string finish(std::string_view name, const Values& results, bool is_public = false,
+                     const std::vector<std::string>& argument_attributes = {});
 
   // Any operation: operands, an attribute list (without braces), regions and the result types.
   Values op(std::string_view name, const Values& operands, std::string_view attributes,
@@ -92,6 +95,9 @@ class Emitter {
   Value highest(const Type& type);
   // A one-dimensional integer constant.
   Value list(c10::ArrayRef<int64_t> values, at::ScalarType dtype = at::kLong);
+  Value list(std::initializer_list<int64_t> values, at::ScalarType dtype = at::kLong) {
+    return list(c10::ArrayRef<int64_t>(values), dtype);
+  }
   Value list(c10::ArrayRef<double> values, at::ScalarType dtype);
   Value iota(const Type& type, int64_t dim);
 

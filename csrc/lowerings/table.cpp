@@ -1,0 +1,75 @@
+#include "lowerings/table.h"
+
+#include <c10/util/Exception.h>
+
+#include "lowerings/families.h"
+#include "stablehlo/compose.h"
+
+namespace torch_tpu {
+
+Row& Table::add(std::string_view name, Value (*lower)(Emitter&, const Call&)) {
+  return add(name, Row::Lowering([lower](Emitter& e, const Call& c) { return Values{lower(e, c)}; }));
+}
+
+Row& Table::add(std::string_view name, Values (*lower)(Emitter&, const Call&)) {
+  return add(name, Row::Lowering(lower));
+}
+
+Row& Table::add(std::string_view name, Row::Lowering lower) {
+  Row& row = rows_.emplace_back();
+  row.name = name;
+  row.lower = std::move(lower);
+  return row;
+}
+
+Row& Table::unary(std::string_view name, std::string_view op, Promote promote) {
+  return add(name, Row::Lowering([op = std::string(op), promote](Emitter& e, const Call& c) {
+               return Values{e.unary(op, c.promoted("self", promote))};
+             }));
+}
+
+Row& Table::binary(std::string_view name, std::string_view op, Promote promote) {
+  return add(name, Row::Lowering([op = std::string(op), promote](Emitter& e, const Call& c) {
+               const auto [a, b] = broadcast(e, c.promoted("self", promote), c.promoted("other", promote));
+               return Values{e.binary(op, a, b)};
+             }));
+}
+
+Row& Table::comparison(std::string_view name, std::string_view direction) {
+  return add(name, Row::Lowering([direction = std::string(direction)](Emitter& e, const Call& c) {
+               const auto [a, b] = broadcast(e, c.promoted("self"), c.promoted("other"));
+               return Values{e.compare(direction, a, b)};
+             }));
+}
+
+const Table& table() {
+  static const Table kTable = [] {
+    Table t;
+    add_activation(t);
+    add_attention(t);
+    add_binary(t);
+    add_convolution(t);
+    add_factory(t);
+    add_foreach(t);
+    add_index(t);
+    add_loss(t);
+    add_matmul(t);
+    add_norm(t);
+    add_optimizer(t);
+    add_pool(t);
+    add_random(t);
+    add_reduce(t);
+    add_scan(t);
+    add_scatter(t);
+    add_shape(t);
+    add_softmax(t);
+    add_sort(t);
+    add_ternary(t);
+    add_unary(t);
+    add_upsample(t);
+    return t;
+  }();
+  return kTable;
+}
+
+}  // namespace torch_tpu
