@@ -15,26 +15,36 @@ layer(cache
   csrc/cache/programs.cpp)
 layer(lowerings
   csrc/lowerings/activation.cpp
+  csrc/lowerings/adaptive_pool.cpp
   csrc/lowerings/attention.cpp
+  csrc/lowerings/batch_norm.cpp
   csrc/lowerings/binary.cpp
   csrc/lowerings/call.cpp
+  csrc/lowerings/contract.cpp
   csrc/lowerings/convolution.cpp
   csrc/lowerings/factory.cpp
   csrc/lowerings/foreach.cpp
+  csrc/lowerings/fractional_pool.cpp
+  csrc/lowerings/grid_sampler.cpp
+  csrc/lowerings/grouped_matmul.cpp
   csrc/lowerings/index.cpp
   csrc/lowerings/loss.cpp
   csrc/lowerings/matmul.cpp
+  csrc/lowerings/multi_head_attention.cpp
   csrc/lowerings/norm.cpp
   csrc/lowerings/optimizer.cpp
+  csrc/lowerings/padding.cpp
   csrc/lowerings/pool.cpp
   csrc/lowerings/random.cpp
   csrc/lowerings/reduce.cpp
+  csrc/lowerings/resample.cpp
   csrc/lowerings/scan.cpp
   csrc/lowerings/scatter.cpp
   csrc/lowerings/shape.cpp
   csrc/lowerings/softmax.cpp
   csrc/lowerings/sort.cpp
   csrc/lowerings/table.cpp
+  csrc/lowerings/taps.cpp
   csrc/lowerings/ternary.cpp
   csrc/lowerings/unary.cpp
   csrc/lowerings/upsample.cpp)

@@ -6,16 +6,23 @@
 namespace torch_tpu {
 
 void add_activation(Table& t);
+void add_adaptive_pool(Table& t);
 void add_attention(Table& t);
+void add_batch_norm(Table& t);
 void add_binary(Table& t);
 void add_convolution(Table& t);
 void add_factory(Table& t);
 void add_foreach(Table& t);
+void add_fractional_pool(Table& t);
+void add_grid_sampler(Table& t);
+void add_grouped_matmul(Table& t);
 void add_index(Table& t);
 void add_loss(Table& t);
 void add_matmul(Table& t);
+void add_multi_head_attention(Table& t);
 void add_norm(Table& t);
 void add_optimizer(Table& t);
+void add_padding(Table& t);
 void add_pool(Table& t);
 void add_random(Table& t);
 void add_reduce(Table& t);

@@ -1,0 +1,99 @@
+#include "lowerings/contract.h"
+
+#include <c10/util/Exception.h>
+#include <c10/util/irange.h>
+
+#include <algorithm>
+
+#include "stablehlo/compose.h"
+
+namespace torch_tpu {
+
+namespace {
+
+bool holds(const Dims& dims, int64_t d) { return std::find(dims.begin(), dims.end(), d) != dims.end(); }
+
+Dims free_dims(const Value& x, const Dims& batch, const Dims& contract) {
+  Dims dims;
+  for (const auto d : c10::irange(x.rank())) {
+    if (!holds(batch, d) && !holds(contract, d)) dims.push_back(d);
+  }
+  return dims;
+}
+
+// x with its dims in the order batch, free, contract.
+Value ordered(Emitter& e, const Value& x, const Dims& batch, const Dims& free, const Dims& contract) {
+  Dims order = batch;
+  order.append(free.begin(), free.end());
+  order.append(contract.begin(), contract.end());
+  return e.transpose(x, order);
+}
+
+// TPUs have no 64-bit integer dot; the compiler fuses this form.
+Value multiply_and_reduce(Emitter& e, const Value& a, const Value& b, const DotDims& dims) {
+  const Dims a_free = free_dims(a, dims.lhs_batch, dims.lhs_contract);
+  const Dims b_free = free_dims(b, dims.rhs_batch, dims.rhs_contract);
+  const Value left = ordered(e, a, dims.lhs_batch, a_free, dims.lhs_contract);
+  const Value right = ordered(e, b, dims.rhs_batch, b_free, dims.rhs_contract);
+
+  const auto batch = static_cast<int64_t>(dims.lhs_batch.size());
+  const auto m = static_cast<int64_t>(a_free.size());
+  const auto n = static_cast<int64_t>(b_free.size());
+  const auto k = static_cast<int64_t>(dims.lhs_contract.size());
+  Dims full(left.dims().begin(), left.dims().begin() + batch + m);
+  full.append(right.dims().begin() + batch, right.dims().end());
+  Dims left_at, right_at, reduced;
+  for (const auto i : c10::irange(batch)) {
+    left_at.push_back(i);
+    right_at.push_back(i);
+  }
+  for (const auto i : c10::irange(m)) left_at.push_back(batch + i);
+  for (const auto i : c10::irange(n)) right_at.push_back(batch + m + i);
+  for (const auto i : c10::irange(k)) {
+    left_at.push_back(batch + m + n + i);
+    right_at.push_back(batch + m + n + i);
+    reduced.push_back(batch + m + n + i);
+  }
+  const Value product =
+      e.multiply(e.broadcast_in_dim(left, full, left_at), e.broadcast_in_dim(right, full, right_at));
+  return e.reduce(product, at::Scalar(0), reduced, "add");
+}
+
+}  // namespace
+
+Value contract(Emitter& e, const Value& a, const Value& b, const DotDims& dims, Precision precision) {
+  TORCH_INTERNAL_ASSERT(a.dtype() == b.dtype(), "contraction of ", a.type, " and ", b.type);
+  const at::ScalarType dtype = a.dtype();
+  const bool floating = c10::isFloatingType(dtype);
+  const at::ScalarType accumulated = floating && dtype != at::kDouble ? at::kFloat : dtype;
+
+  int64_t terms = 1;
+  for (const int64_t d : dims.lhs_contract) terms *= a.dim(d);
+  if (terms == 0 || a.type.numel() == 0 || b.type.numel() == 0) {
+    Type type(accumulated, {});
+    for (const int64_t d : dims.lhs_batch) type.dims.push_back(a.dim(d));
+    for (const int64_t d : free_dims(a, dims.lhs_batch, dims.lhs_contract)) type.dims.push_back(a.dim(d));
+    for (const int64_t d : free_dims(b, dims.rhs_batch, dims.rhs_contract)) type.dims.push_back(b.dim(d));
+    return e.constant(0, type);
+  }
+
+  if (c10::isIntegralType(dtype, /*includeBool=*/true)) {
+    if (c10::elementSize(dtype) == 8) return multiply_and_reduce(e, a, b, dims);
+    if (dtype == at::kInt) return e.dot_general(a, b, dims, at::kInt);
+    return e.convert(e.dot_general(e.convert(a, at::kInt), e.convert(b, at::kInt), dims, at::kInt), dtype);
+  }
+  if (floating && c10::elementSize(dtype) == 1) {
+    return e.dot_general(e.convert(a, at::kBFloat16), e.convert(b, at::kBFloat16), dims, at::kFloat,
+                         Precision::kDefault);
+  }
+  const bool narrow = accumulated != dtype;
+  return e.dot_general(a, b, dims, accumulated, narrow ? Precision::kDefault : precision);
+}
+
+Value matrix_product(Emitter& e, const Value& a, const Value& b, Precision precision) {
+  if (a.rank() == 2) return contract(e, a, b, {{}, {}, {1}, {0}}, precision);
+  TORCH_INTERNAL_ASSERT(a.rank() == 3 && b.rank() == 3, "matrix product of ", a.type, " and ", b.type);
+  return contract(e, a, b, {{0}, {0}, {2}, {1}}, precision);
+}
+
+}  // namespace torch_tpu

@@ -1,0 +1,149 @@
+// Matrix products. bfloat16 and half accumulate in float32 and are rounded once, after the sum with
+// `self`; beta and alpha are operands, except where 0 or 1 has a cheaper meaning.
+#include "lowerings/contract.h"
+#include "lowerings/families.h"
+#include "stablehlo/compose.h"
+
+namespace torch_tpu {
+
+namespace {
+
+// beta * self + alpha * product in product's dtype. beta 0 ignores self, NaN and all.
+Value blend(Emitter& e, const Call& c, const Value& product) {
+  Value out = product;
+  if (!c.equals("alpha", 1)) out = e.multiply(out, c.number("alpha", out.type));
+  if (c.equals("beta", 0)) return out;
+  Value self = broadcast_to(e, e.convert(c.tensor("self"), out.dtype()), out.dims());
+  if (!c.equals("beta", 1)) self = e.multiply(self, c.number("beta", out.type));
+  return e.add(self, out);
+}
+
+Value lower_mm(Emitter& e, const Call& c) {
+  const Value self = c.tensor("self");
+  return e.convert(matrix_product(e, self, c.tensor("mat2"), c.precision()), self.dtype());
+}
+
+Value lower_mm_dtype(Emitter& e, const Call& c) {
+  return e.convert(matrix_product(e, c.tensor("self"), c.tensor("mat2"), c.precision()), *c.dtype("out_dtype"));
+}
+
+Value addmm(Emitter& e, const Call& c) {
+  return blend(e, c, matrix_product(e, c.tensor("mat1"), c.tensor("mat2"), c.precision()));
+}
+
+Value lower_addmm(Emitter& e, const Call& c) { return e.convert(addmm(e, c), c.tensor("mat1").dtype()); }
+
+Value lower_addmm_dtype(Emitter& e, const Call& c) { return e.convert(addmm(e, c), *c.dtype("out_dtype")); }
+
+Value lower_addmm_activation(Emitter& e, const Call& c) {
+  Value x = addmm(e, c);
+  if (c.flag("use_gelu")) {
+    const Value erf = e.unary("chlo.erf", e.multiply(x, 0.7071067811865476));
+    x = e.multiply(e.multiply(x, 0.5), e.add(erf, 1));
+  } else {
+    x = e.maximum(x, 0);
+  }
+  return e.convert(x, c.tensor("mat1").dtype());
+}
+
+Value baddbmm(Emitter& e, const Call& c) {
+  return blend(e, c, matrix_product(e, c.tensor("batch1"), c.tensor("batch2"), c.precision()));
+}
+
+Value lower_baddbmm(Emitter& e, const Call& c) { return e.convert(baddbmm(e, c), c.tensor("batch1").dtype()); }
+
+Value lower_baddbmm_dtype(Emitter& e, const Call& c) { return e.convert(baddbmm(e, c), *c.dtype("out_dtype")); }
+
+Value lower_addbmm(Emitter& e, const Call& c) {
+  const Value batch1 = c.tensor("batch1");
+  const Value sum = contract(e, batch1, c.tensor("batch2"), {{}, {}, {0, 2}, {0, 1}}, c.precision());
+  return e.convert(blend(e, c, sum), batch1.dtype());
+}
+
+Value lower_mv(Emitter& e, const Call& c) {
+  const Value self = c.tensor("self");
+  return e.convert(contract(e, self, c.tensor("vec"), {{}, {}, {1}, {0}}, c.precision()), self.dtype());
+}
+
+Value lower_addmv(Emitter& e, const Call& c) {
+  const Value mat = c.tensor("mat");
+  const Value product = contract(e, mat, c.tensor("vec"), {{}, {}, {1}, {0}}, c.precision());
+  return e.convert(blend(e, c, product), mat.dtype());
+}
+
+Value lower_dot(Emitter& e, const Call& c) {
+  const Value self = c.tensor("self");
+  return e.convert(contract(e, self, c.tensor("tensor"), {{}, {}, {0}, {0}}, c.precision()), self.dtype());
+}
+
+// Complex: the conjugate of self times other.
+Value lower_vdot(Emitter& e, const Call& c) {
+  Value self = c.tensor("self");
+  if (c10::isComplexType(self.dtype())) self = e.complex(e.real(self), e.negate(e.imag(self)));
+  return e.convert(contract(e, self, c.tensor("other"), {{}, {}, {0}, {0}}, c.precision()), self.dtype());
+}
+
+Value lower_addr(Emitter& e, const Call& c) {
+  const at::ScalarType dtype = c.common_dtype(Promote::kDefault, {"self", "vec1", "vec2"});
+  const at::ScalarType computed = opmath(dtype);
+  const Value vec1 = e.convert(c.tensor("vec1"), computed);
+  const Value vec2 = e.convert(c.tensor("vec2"), computed);
+  const Dims dims = {vec1.dim(0), vec2.dim(0)};
+  const Value outer = e.multiply(e.broadcast_in_dim(vec1, dims, {0}), e.broadcast_in_dim(vec2, dims, {1}));
+  return e.convert(blend(e, c, outer), dtype);
+}
+
+Value lower_int_mm(Emitter& e, const Call& c) {
+  const Value self = e.convert(c.tensor("self"), at::kInt);
+  return matrix_product(e, self, e.convert(c.tensor("mat2"), at::kInt), c.precision());
+}
+
+// self (M, K) times int8 mat2 (N, K), each of whose rows has a scale.
+Value lower_weight_int8pack_mm(Emitter& e, const Call& c) {
+  const Value self = c.tensor("self");
+  const Value mat2 = e.convert(c.tensor("mat2"), self.dtype());
+  const Value product = contract(e, self, mat2, {{}, {}, {1}, {1}}, c.precision());
+  const Value scales = e.convert(c.tensor("scales"), product.dtype());
+  return e.convert(e.multiply(product, e.broadcast_in_dim(scales, product.dims(), {1})), self.dtype());
+}
+
+// Scales are one number each, or one a row of self and one a column of mat2.
+Value lower_scaled_mm(Emitter& e, const Call& c) {
+  Value out = matrix_product(e, e.convert(c.tensor("self"), at::kBFloat16), e.convert(c.tensor("mat2"), at::kBFloat16),
+                             c.precision());
+  for (const char* name : {"scale_a", "scale_b"}) {
+    Value scale = e.convert(c.tensor(name), at::kFloat);
+    if (scale.type.numel() == 1) scale = e.reshape(scale, {});
+    out = e.multiply(out, broadcast_to(e, scale, out.dims()));
+  }
+  if (c.has("bias")) out = e.add(out, broadcast_to(e, e.convert(c.tensor("bias"), at::kFloat), out.dims()));
+  if (c.has("scale_result")) {
+    out = e.multiply(out, broadcast_to(e, e.reshape(e.convert(c.tensor("scale_result"), at::kFloat), {}), out.dims()));
+  }
+  return e.convert(out, c.dtype("out_dtype").value_or(c.tensor("self").dtype()));
+}
+
+}  // namespace
+
+void add_matmul(Table& t) {
+  t.add("aten::mm", lower_mm);
+  t.add("aten::bmm", lower_mm);
+  t.add("aten::mm.dtype", lower_mm_dtype);
+  t.add("aten::bmm.dtype", lower_mm_dtype);
+  t.add("aten::addmm", lower_addmm);
+  t.add("aten::addmm.dtype", lower_addmm_dtype);
+  t.add("aten::_addmm_activation", lower_addmm_activation);
+  t.add("aten::baddbmm", lower_baddbmm);
+  t.add("aten::baddbmm.dtype", lower_baddbmm_dtype);
+  t.add("aten::addbmm", lower_addbmm);
+  t.add("aten::mv", lower_mv);
+  t.add("aten::addmv", lower_addmv);
+  t.add("aten::dot", lower_dot);
+  t.add("aten::vdot", lower_vdot);
+  t.add("aten::addr", lower_addr);
+  t.add("aten::_int_mm", lower_int_mm);
+  t.add("aten::_weight_int8pack_mm", lower_weight_int8pack_mm);
+  t.add("aten::_scaled_mm", lower_scaled_mm);
+}
+
+}  // namespace torch_tpu
