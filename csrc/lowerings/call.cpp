@@ -8,10 +8,14 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
+#include <numeric>
 
 namespace torch_tpu {
 
 namespace {
+
+constexpr size_t kUnobserved = std::numeric_limits<size_t>::max();
 
 // By the alternatives of Argument.
 constexpr std::array<std::string_view, std::variant_size_v<Argument>> kKinds = {
@@ -116,8 +120,46 @@ Call::Call(Emitter& emitter, std::vector<std::string> names, std::vector<Argumen
       results_(std::move(results)),
       context_(context),
       observations_(observations),
+      positions_(arguments_.size()),
       random_state_(std::move(random_state)) {
   TORCH_INTERNAL_ASSERT(names_.size() == arguments_.size());
+  std::iota(positions_.begin(), positions_.end(), 0);
+}
+
+Call Call::element(size_t i, const std::vector<Passed>& arguments, const Type& result) const {
+  std::vector<std::string> names;
+  std::vector<Argument> elements;
+  std::vector<size_t> positions;
+  for (const Passed& passed : arguments) {
+    names.push_back(passed.name);
+    if (passed.from.empty()) {
+      elements.push_back(passed.constant);
+      positions.push_back(kUnobserved);
+      continue;
+    }
+    const Argument& whole = at(passed.from);
+    if (const auto* tensors = std::get_if<std::vector<TensorArgument>>(&whole)) {
+      elements.emplace_back(tensors->at(i));
+    } else if (const auto* numbers = std::get_if<std::vector<NumberArgument>>(&whole)) {
+      elements.emplace_back(numbers->at(i));
+    } else {
+      elements.push_back(whole);
+    }
+    positions.push_back(positions_[index(passed.from)]);
+  }
+  Call call(e_, std::move(names), std::move(elements), {result}, context_, observations_, Value());
+  call.positions_ = std::move(positions);
+  return call;
+}
+
+void Call::see_value(std::string_view name) const {
+  const size_t position = positions_[index(name)];
+  if (position != kUnobserved) observations_.see_value(position);
+}
+
+void Call::see_equals(std::string_view name, double constant) const {
+  const size_t position = positions_[index(name)];
+  if (position != kUnobserved) observations_.see_equals(position, constant);
 }
 
 std::optional<size_t> Call::find(std::string_view name) const {
@@ -202,7 +244,7 @@ Values Call::numbers(std::string_view name, at::ScalarType dtype) const {
 }
 
 bool Call::equals(std::string_view name, double constant) const {
-  observations_.see_equals(index(name), constant);
+  see_equals(name, constant);
   const std::optional<at::Scalar> value = find_scalar(at(name));
   TORCH_INTERNAL_ASSERT(value.has_value(), "argument `", name, "` holds ", kKinds[at(name).index()],
                         "; its lowering expects a number");
@@ -210,7 +252,7 @@ bool Call::equals(std::string_view name, double constant) const {
 }
 
 at::Scalar Call::scalar(std::string_view name) const {
-  observations_.see_value(index(name));
+  see_value(name);
   const std::optional<at::Scalar> value = find_scalar(at(name));
   TORCH_INTERNAL_ASSERT(value.has_value(), "argument `", name, "` holds ", kKinds[at(name).index()],
                         "; its lowering expects a number");
@@ -220,7 +262,7 @@ at::Scalar Call::scalar(std::string_view name) const {
 double Call::real(std::string_view name) const { return scalar(name).toDouble(); }
 
 std::vector<double> Call::reals(std::string_view name) const {
-  observations_.see_value(index(name));
+  see_value(name);
   std::vector<double> values;
   for (const NumberArgument& one : get<std::vector<NumberArgument>>(at(name), name, "numbers")) {
     values.push_back(one.value.toDouble());

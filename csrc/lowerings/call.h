@@ -28,6 +28,7 @@ struct Observations {
     std::vector<double> constants;  // only whether it equals one of these
   };
   std::vector<OfArgument> arguments;
+  bool precision = false;  // torch.get_float32_matmul_precision()
   // True if this call to a see function added something.
   bool see_value(size_t argument);
   bool see_equals(size_t argument, double constant);
@@ -66,6 +67,16 @@ class Call {
 
   Call(Emitter& emitter, std::vector<std::string> names, std::vector<Argument> arguments,
        std::vector<Type> results, Context context, Observations& observations, Value random_state);
+
+  // An argument of the call that `element` makes.
+  struct Passed {
+    std::string name;    // there
+    std::string from;    // the argument here; of a list, its i-th element. Empty: `constant`
+    Argument constant;
+  };
+  // The call of a one-tensor row that a foreach row makes for its i-th tensors. What it observes
+  // is observed of the arguments here. REQUIRES: the other row is not random().
+  Call element(size_t i, const std::vector<Passed>& arguments, const Type& result) const;
 
   // --- tensors, by argument name
   bool has(std::string_view name) const;  // neither None nor undefined
@@ -107,7 +118,11 @@ class Call {
 
   // --- environment
   const Context& context() const { return context_; }
-  Precision precision() const { return context_.matmul_precision; }
+  // Observed, like a number.
+  Precision precision() const {
+    observations_.precision = true;
+    return context_.matmul_precision;
+  }
   // Random bits that no other call of the process gets. REQUIRES: the row is random().
   // `dtype`: kUInt32 or kUInt64.
   Value random_bits(at::ScalarType dtype, c10::IntArrayRef dims) const;
@@ -123,6 +138,8 @@ class Call {
   std::optional<size_t> find(std::string_view name) const;
   const Argument& at(std::string_view name) const { return arguments_[index(name)]; }
   Value convert_number(const NumberArgument& number, at::ScalarType dtype) const;
+  void see_value(std::string_view name) const;
+  void see_equals(std::string_view name, double constant) const;
 
   Emitter& e_;
   std::vector<std::string> names_;
@@ -130,6 +147,7 @@ class Call {
   std::vector<Type> results_;
   Context context_;
   Observations& observations_;
+  std::vector<size_t> positions_;  // of the arguments, in observations_
   Value random_state_;  // tensor<2xui64>, or undefined
   mutable int64_t draws_ = 0;
 };

@@ -42,6 +42,13 @@ Row& Table::comparison(std::string_view name, std::string_view direction) {
              }));
 }
 
+const Row& Table::find(std::string_view name) const {
+  for (const Row& row : rows_) {
+    if (row.name == name) return row;
+  }
+  TORCH_INTERNAL_ASSERT(false, "no row ", name);
+}
+
 const Table& table() {
   static const Table kTable = [] {
     Table t;
@@ -50,7 +57,6 @@ const Table& table() {
     add_binary(t);
     add_convolution(t);
     add_factory(t);
-    add_foreach(t);
     add_index(t);
     add_loss(t);
     add_matmul(t);
@@ -67,6 +73,7 @@ const Table& table() {
     add_ternary(t);
     add_unary(t);
     add_upsample(t);
+    add_foreach(t);  // made of the other families' rows
     return t;
   }();
   return kTable;

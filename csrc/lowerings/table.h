@@ -49,6 +49,8 @@ class Table {
   Row& comparison(std::string_view name, std::string_view direction);
 
   const std::deque<Row>& rows() const { return rows_; }
+  // REQUIRES: a row of that name was added.
+  const Row& find(std::string_view name) const;
 
  private:
   std::deque<Row> rows_;
