@@ -15,34 +15,48 @@ layer(cache
   csrc/cache/programs.cpp)
 layer(lowerings
   csrc/lowerings/activation.cpp
+  csrc/lowerings/activation_backward.cpp
   csrc/lowerings/adaptive_pool.cpp
   csrc/lowerings/attention.cpp
   csrc/lowerings/batch_norm.cpp
+  csrc/lowerings/bessel.cpp
   csrc/lowerings/binary.cpp
+  csrc/lowerings/bitwise.cpp
   csrc/lowerings/call.cpp
   csrc/lowerings/contract.cpp
   csrc/lowerings/convolution.cpp
+  csrc/lowerings/draws.cpp
+  csrc/lowerings/embedding.cpp
   csrc/lowerings/factory.cpp
   csrc/lowerings/foreach.cpp
   csrc/lowerings/fractional_pool.cpp
+  csrc/lowerings/gamma.cpp
   csrc/lowerings/grid_sampler.cpp
   csrc/lowerings/grouped_matmul.cpp
   csrc/lowerings/index.cpp
+  csrc/lowerings/indexing.cpp
   csrc/lowerings/loss.cpp
   csrc/lowerings/matmul.cpp
   csrc/lowerings/multi_head_attention.cpp
   csrc/lowerings/norm.cpp
   csrc/lowerings/optimizer.cpp
   csrc/lowerings/padding.cpp
+  csrc/lowerings/pointwise.cpp
+  csrc/lowerings/polynomial.cpp
   csrc/lowerings/pool.cpp
+  csrc/lowerings/power.cpp
   csrc/lowerings/random.cpp
+  csrc/lowerings/random_distribution.cpp
+  csrc/lowerings/random_gradient.cpp
   csrc/lowerings/reduce.cpp
   csrc/lowerings/resample.cpp
   csrc/lowerings/scan.cpp
   csrc/lowerings/scatter.cpp
   csrc/lowerings/shape.cpp
+  csrc/lowerings/shape_backward.cpp
   csrc/lowerings/softmax.cpp
   csrc/lowerings/sort.cpp
+  csrc/lowerings/special.cpp
   csrc/lowerings/table.cpp
   csrc/lowerings/taps.cpp
   csrc/lowerings/ternary.cpp

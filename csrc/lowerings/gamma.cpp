@@ -1,0 +1,222 @@
+// The gamma function's family: lgamma, digamma, polygamma, zeta and the
+// incomplete gamma functions.
+#include <c10/util/irange.h>
+
+#include <cmath>
+#include <limits>
+
+#include "lowerings/families.h"
+#include "lowerings/pointwise.h"
+
+namespace torch_tpu {
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+// 0-d: whether any element of `pred` is true.
+Value any_of(Emitter& e, const Value& pred) {
+  Dims all;
+  for (const auto d : c10::irange(pred.rank())) all.push_back(d);
+  return all.empty() ? pred : e.reduce(pred, at::Scalar(false), all, "or");
+}
+
+Value lgamma(Emitter& e, const Value& x) { return e.unary("chlo.lgamma", x); }
+
+Value digamma(Emitter& e, const Value& x) {
+  // At zero the limit from the side that the sign of zero names.
+  const Value pole = copy_sign(e, like(e, kInfinity, x), e.negate(x));
+  return e.select(e.compare("EQ", x, 0), pole, e.unary("chlo.digamma", x));
+}
+
+// sum over k >= 0 of (q + k)^-x. StableHLO's form holds for q >= 1: the terms before are summed here.
+Value zeta(Emitter& e, const Value& x, const Value& q) {
+  const Value zero = like(e, 0, q);
+  const auto before_one = [&e](const Value& at, const Value& steps) {
+    return e.logical_and(e.compare("LT", at, 1), e.compare("LT", steps, 1024));
+  };
+  const Values state = e.while_loop(
+      {x, q, zero, zero},
+      [&](const Values& s) -> Values { return {any_of(e, before_one(s[1], s[3]))}; },
+      [&](const Values& s) -> Values {
+        const Value active = before_one(s[1], s[3]);
+        const Value term = e.power(s[1], e.negate(s[0]));
+        return {s[0], e.select(active, e.add(s[1], 1), s[1]),
+                e.select(active, e.add(s[2], term), s[2]), e.add(s[3], 1)};
+      });
+  const Value rest = e.binary("chlo.zeta", x, state[1]);
+  const Value sum = e.add(state[2], rest);
+  const Value at_pole = e.logical_and(e.compare("LE", q, 0), e.compare("EQ", q, e.unary("floor", q)));
+  Value result = e.select(at_pole, like(e, kInfinity, x), sum);
+  result = e.select(e.compare("LT", x, 1), like(e, kNan, x), result);
+  result = e.select(e.compare("EQ", x, 1), like(e, kInfinity, x), result);
+  return e.select(e.logical_or(is_nan(e, x), is_nan(e, q)), like(e, kNan, x), result);
+}
+
+// The derivative of digamma: reflection below 1/2, six steps up, then the asymptotic series.
+Value trigamma(Emitter& e, const Value& x) {
+  const Value reflected = e.compare("LT", x, 0.5);
+  const Value sine = e.unary("sine", e.multiply(x, M_PI));
+  const Value mirror = e.negate(e.divide(like(e, M_PI * M_PI, x), square(e, sine)));
+  Value sum = e.select(reflected, mirror, like(e, 0, x));
+  Value y = e.select(reflected, one_minus(e, x), x);
+  for (int i = 0; i < 6; ++i) {
+    sum = e.add(sum, reciprocal(e, square(e, y)));
+    y = one_plus(e, y);
+  }
+  const Value inverse = reciprocal(e, y);
+  const Value z = square(e, inverse);
+  Value series = e.subtract(1.0 / 30, e.multiply(z, 1.0 / 42));
+  series = e.subtract(1.0 / 6, e.multiply(z, series));
+  series = e.add(one_plus(e, e.multiply(inverse, 0.5)), e.multiply(z, series));
+  sum = e.add(sum, e.multiply(series, inverse));
+  return e.select(reflected, e.negate(sum), sum);
+}
+
+Value lower_polygamma(Emitter& e, const Call& c) {
+  const int64_t n = c.integer("n");
+  TORCH_CHECK(n >= 0, "polygamma(n, x) does not support negative n.");
+  const at::ScalarType dtype = c.common_dtype(Promote::kIntToFloat, {"self"});
+  const Value x = operand(e, c, "self", opmath(dtype));
+  if (n == 0) return e.convert(digamma(e, x), dtype);
+  if (n == 1) return e.convert(trigamma(e, x), dtype);
+  const double order = static_cast<double>(n) + 1;
+  const double factor = (n % 2 == 1 ? 1 : -1) * std::tgamma(order);
+  return e.convert(e.multiply(zeta(e, like(e, order, x), x), factor), dtype);
+}
+
+// log of the multivariate gamma function of dimension p.
+Value lower_mvlgamma(Emitter& e, const Call& c) {
+  const int64_t p = c.integer("p");
+  TORCH_CHECK(p >= 1, "p has to be greater than or equal to 1");
+  const at::ScalarType dtype = c.common_dtype(Promote::kIntToFloat, {"self"});
+  const Value x = operand(e, c, "self", opmath(dtype));
+  const double dimension = static_cast<double>(p);
+  Value sum = like(e, dimension * (dimension - 1) / 4 * std::log(M_PI), x);
+  for (const auto i : c10::irange(p)) {
+    sum = e.add(sum, lgamma(e, e.subtract(x, static_cast<double>(i) / 2)));
+  }
+  return e.convert(sum, dtype);
+}
+
+// x^a exp(-x) / gamma(a + 1). For larger a by Stirling's series around x = a, where the direct form
+// would cancel.
+Value gamma_density(Emitter& e, const Value& a, const Value& x) {
+  const Value direct =
+      e.subtract(e.subtract(e.multiply(a, e.unary("log", x)), x), lgamma(e, one_plus(e, a)));
+  const Value deviation = e.divide(e.subtract(x, a), a);
+  const Value exponent = e.multiply(a, e.subtract(e.unary("log_plus_one", deviation), deviation));
+  const Value inverse = reciprocal(e, a);
+  const Value z = square(e, inverse);
+  const Value series = e.multiply(
+      inverse, e.subtract(1.0 / 12, e.multiply(z, e.subtract(1.0 / 360, e.multiply(z, 1.0 / 1260)))));
+  const Value scale = e.multiply(e.unary("log", e.multiply(a, 2 * M_PI)), 0.5);
+  const Value stirling = e.subtract(e.subtract(exponent, series), scale);
+  return e.unary("exponential", e.select(e.compare("GT", a, 10), stirling, direct));
+}
+
+constexpr int64_t kMostTerms = 10000;
+
+double precision_of(const Value& x) {
+  return x.dtype() == at::kDouble ? std::numeric_limits<double>::epsilon() / 2
+                                  : std::numeric_limits<float>::epsilon() / 2;
+}
+
+// 1 + x / (a + 1) + x^2 / ((a + 1) (a + 2)) + ...
+Value gamma_series(Emitter& e, const Value& a, const Value& x) {
+  const Value one = like(e, 1, x);
+  const double precision = precision_of(x);
+  return e.while_loop(
+      {scalar(e, 0, x.dtype()), one, one, a, x},
+      [&](const Values& s) -> Values {
+        const Value active = any_of(e, e.compare("GT", s[1], e.multiply(s[2], precision)));
+        return {e.logical_and(active, e.compare("LT", s[0], kMostTerms))};
+      },
+      [&](const Values& s) -> Values {
+        const Value k = one_plus(e, s[0]);
+        const Value divisor = e.add(s[3], broadcast_to(e, k, s[3].dims()));
+        const Value term = e.divide(e.multiply(s[1], s[4]), divisor);
+        return {k, term, e.add(s[2], term), s[3], s[4]};
+      })[2];
+}
+
+// The continued fraction of gamma(a, x) / (x^a exp(-x)), by the method of Lentz.
+Value gamma_fraction(Emitter& e, const Value& a, const Value& x) {
+  const double tiny = x.dtype() == at::kDouble ? 1e-300 : 1e-30;
+  const double precision = precision_of(x) * 2;
+  const auto away_from_zero = [&e, tiny](const Value& v) {
+    return e.select(e.compare("LT", e.unary("abs", v), tiny), like(e, tiny, v), v);
+  };
+  const Value b = one_plus(e, e.subtract(x, a));
+  const Value d = reciprocal(e, away_from_zero(b));
+  // k, b, c, d, h, the last factor, a.
+  return e.while_loop(
+      {scalar(e, 0, x.dtype()), b, like(e, 1 / tiny, x), d, d, like(e, 0, x), a},
+      [&](const Values& s) -> Values {
+        const Value change = e.unary("abs", one_minus(e, s[5]));
+        const Value active = any_of(e, e.compare("GT", change, precision));
+        return {e.logical_and(active, e.compare("LT", s[0], kMostTerms))};
+      },
+      [&](const Values& s) -> Values {
+        const Value k = one_plus(e, s[0]);
+        const Value i = broadcast_to(e, k, s[1].dims());
+        const Value numerator = e.multiply(i, e.subtract(s[6], i));
+        const Value next_b = e.add(s[1], 2);
+        const Value next_d = reciprocal(e, away_from_zero(e.add(e.multiply(numerator, s[3]), next_b)));
+        const Value next_c = away_from_zero(e.add(next_b, e.divide(numerator, s[2])));
+        const Value factor = e.multiply(next_c, next_d);
+        return {k, next_b, next_c, next_d, e.multiply(s[4], factor), factor, s[6]};
+      })[4];
+}
+
+// The regularized incomplete gamma function, below x or (`upper`) above it.
+Value incomplete_gamma(Emitter& e, const Value& a, const Value& x, bool upper) {
+  const Value one = like(e, 1, x);
+  const Value zero = like(e, 0, x);
+  const Value regular = e.logical_and(
+      e.logical_and(e.compare("GT", a, 0), e.unary("is_finite", a)),
+      e.logical_and(e.compare("GT", x, 0), e.unary("is_finite", x)));
+  const Value near = e.compare("LT", x, one_plus(e, a));
+  const Value by_series = e.logical_and(regular, near);
+  const Value by_fraction = e.logical_and(regular, e.logical_not(near));
+  const Value density = gamma_density(e, e.select(regular, a, one), e.select(regular, x, one));
+  const Value series = e.multiply(
+      density, gamma_series(e, e.select(by_series, a, one), e.select(by_series, x, zero)));
+  const Value fraction = e.multiply(
+      e.multiply(density, a),
+      gamma_fraction(e, e.select(by_fraction, a, one), e.select(by_fraction, x, like(e, 2, x))));
+  const Value value = upper ? e.select(near, one_minus(e, series), fraction)
+                            : e.select(near, series, one_minus(e, fraction));
+
+  const Value none = upper ? one : zero;
+  const Value all = upper ? zero : one;
+  const Value nan = like(e, kNan, x);
+  const Value no_order = e.compare("EQ", a, 0);
+  const Value no_width = e.compare("EQ", x, 0);
+  Value edge = e.select(no_width, none, nan);
+  edge = e.select(no_order, e.select(e.compare("GT", x, 0), all, nan), edge);
+  edge = e.select(e.logical_and(is_infinite(e, x), e.logical_not(no_order)), all, edge);
+  edge = e.select(is_infinite(e, a), e.select(is_infinite(e, x), nan, none), edge);
+  const Value outside = e.logical_not(e.logical_and(e.compare("GE", a, 0), e.compare("GE", x, 0)));
+  return e.select(regular, value, e.select(outside, nan, edge));
+}
+
+Value lower_incomplete(Emitter& e, const Value& a, const Value& x) { return incomplete_gamma(e, a, x, false); }
+Value upper_incomplete(Emitter& e, const Value& a, const Value& x) { return incomplete_gamma(e, a, x, true); }
+
+}  // namespace
+
+void add_gamma(Table& t) {
+  add_math(t, "aten::lgamma", lgamma);
+  add_math(t, "aten::digamma", digamma);
+  t.add("aten::polygamma", lower_polygamma);
+  t.add("aten::mvlgamma", lower_mvlgamma);
+  add_math(t, "aten::special_zeta", zeta);
+  add_math(t, "aten::special_zeta.self_scalar", zeta);
+  add_math(t, "aten::special_zeta.other_scalar", zeta);
+  add_math(t, "aten::igamma", lower_incomplete);
+  add_math(t, "aten::igammac", upper_incomplete);
+}
+
+}  // namespace torch_tpu
