@@ -7,9 +7,11 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <utility>
 
 #include "device/discovery.h"
 #include "device/synchronize.h"
@@ -56,7 +58,7 @@ struct TpuGuard final : c10::impl::DeviceGuardImplInterface {
   }
 
   c10::Stream getStream(c10::Device device) const override {
-    return stream_at(device, this_stream[slot(index_of(device))]);
+    return stream_at(device, current_stream(index_of(device)));
   }
   c10::Stream getDefaultStream(c10::Device device) const override { return stream_at(device, 0); }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
@@ -66,10 +68,7 @@ struct TpuGuard final : c10::impl::DeviceGuardImplInterface {
     return stream_at(device, ++last_stream);
   }
   c10::Stream exchangeStream(c10::Stream stream) const override {
-    auto& current = this_stream[slot(stream.device_index())];
-    const c10::StreamId previous = current;
-    current = stream.id();
-    return stream_at(stream.device(), previous);
+    return stream_at(stream.device(), exchange_stream(stream.device_index(), stream.id()));
   }
   void* getStreamNativeHandle(const c10::Stream) const override { return nullptr; }
   bool queryStream(const c10::Stream& stream) const override {
@@ -178,6 +177,8 @@ int checked_device(int device) {
 }
 
 int64_t current_stream(int device) noexcept { return this_stream[slot(device)]; }
+
+int64_t exchange_stream(int device, int64_t id) noexcept { return std::exchange(this_stream[slot(device)], id); }
 
 void set_synchronizer(void (*synchronize)(int device)) { synchronizer = synchronize; }
 

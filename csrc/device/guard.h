@@ -24,5 +24,7 @@ int checked_device(int device);
 // The current stream of `device` in this thread. Streams are labels: each device runs its work in
 // one queue, in the order it was submitted.
 int64_t current_stream(int device) noexcept;
+// Makes stream `id` of `device` current in this thread and returns the previous one's id.
+int64_t exchange_stream(int device, int64_t id) noexcept;
 
 }  // namespace torch_tpu

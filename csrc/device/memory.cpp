@@ -3,8 +3,10 @@
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/Exception.h>
+#include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -14,8 +16,10 @@
 #include <string>
 
 #include "device/guard.h"
+#include "device/synchronize.h"
 #include "pjrt/pjrt.h"
 #include "tensor/cell.h"
+#include "tensor/fork.h"
 #include "tensor/memory.h"
 
 namespace torch_tpu {
@@ -49,6 +53,12 @@ std::pair<size_t, size_t> host_memory() {
   return {available, total};
 }
 
+void run_recorded(int device) {
+  if (!in_forked_child()) {
+    poll_device(device);
+  }
+}
+
 struct CellAllocator final : c10::DeviceAllocator {
   c10::DataPtr allocate(size_t nbytes) override { return make_cell(nbytes, current_device()); }
   c10::DeleterFnPtr raw_deleter() const override { return &delete_cell; }
@@ -61,7 +71,7 @@ struct CellAllocator final : c10::DeviceAllocator {
   void emptyCache(c10::MempoolId_t) override {}
   void recordStream(const c10::DataPtr&, c10::Stream) override {}
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
-    const auto counts = MemoryCounters::read(checked_device(device));
+    const auto counts = read_memory(checked_device(device));
     c10::CachingDeviceAllocator::DeviceStats stats;
     for (auto* bytes : {&stats.allocated_bytes, &stats.reserved_bytes, &stats.active_bytes, &stats.requested_bytes}) {
       set_stat(*bytes, counts.bytes);
@@ -76,16 +86,9 @@ struct CellAllocator final : c10::DeviceAllocator {
   void resetAccumulatedStats(c10::DeviceIndex device) override {
     MemoryCounters::reset_accumulated(checked_device(device));
   }
-  void resetPeakStats(c10::DeviceIndex device) override { MemoryCounters::reset_peak(checked_device(device)); }
+  void resetPeakStats(c10::DeviceIndex device) override { reset_peak_memory(device); }
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
-    const auto stats = pjrt::Client::get().memory_stats(checked_device(device));
-    const auto limit = stats.find("bytes_limit");
-    const auto used = stats.find("bytes_in_use");
-    if (limit == stats.end() || used == stats.end() || limit->second <= 0) {
-      return host_memory();
-    }
-    return {static_cast<size_t>(std::max<int64_t>(0, limit->second - used->second)),
-            static_cast<size_t>(limit->second)};
+    return memory_info(checked_device(device));
   }
 };
 
@@ -96,7 +99,12 @@ struct PinnedBlocks {
 };
 
 PinnedBlocks& pinned_blocks() {
-  static auto* blocks = new PinnedBlocks;
+  // A fork (a DataLoader worker) while another thread holds the lock would leave it held in the child.
+  static auto* blocks = [] {
+    pthread_atfork([] { pinned_blocks().mutex.lock(); }, [] { pinned_blocks().mutex.unlock(); },
+                   [] { pinned_blocks().mutex.unlock(); });
+    return new PinnedBlocks;
+  }();
   return *blocks;
 }
 
@@ -137,6 +145,27 @@ std::atomic<void (*)(const c10::Storage&, size_t)> resizer{nullptr};
 c10::Allocator* cell_allocator() {
   static auto* allocator = new CellAllocator;
   return allocator;
+}
+
+MemoryCounters::Snapshot read_memory(int device) {
+  run_recorded(device);
+  return MemoryCounters::read(device);
+}
+
+void reset_peak_memory(int device) {
+  run_recorded(checked_device(device));
+  MemoryCounters::reset_peak(checked_device(device));
+}
+
+std::pair<size_t, size_t> memory_info(int device) {
+  const auto stats = pjrt::Client::get().memory_stats(device);
+  const auto limit = stats.find("bytes_limit");
+  const auto used = stats.find("bytes_in_use");
+  if (limit == stats.end() || used == stats.end() || limit->second <= 0) {
+    return host_memory();
+  }
+  return {static_cast<size_t>(std::max<int64_t>(0, limit->second - used->second)),
+          static_cast<size_t>(limit->second)};
 }
 
 c10::Allocator* pinned_allocator() {

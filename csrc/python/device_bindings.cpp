@@ -4,6 +4,7 @@
 
 #include "device/generator.h"
 #include "device/guard.h"
+#include "device/memory.h"
 #include "pjrt/pjrt.h"
 #include "tensor/fork.h"
 #include "tensor/memory.h"
@@ -25,19 +26,31 @@ void bind_device(py::module_& m) {
   m.def("current_device", &current_device);
   m.def("exchange_device", &exchange_device);
   m.def("is_initialized", &pjrt::Client::is_created);
+  m.def("current_stream", [](int device) { return current_stream(checked_device(device)); });
+  m.def("exchange_stream", [](int device, int64_t id) { return exchange_stream(checked_device(device), id); });
   m.def("in_forked_child", &in_forked_child);
   m.def("check_not_forked", &check_not_forked);
   m.def("has_tpu", &pjrt::has_tpu);
   // Opens the client if it is not open yet.
   m.def("device_kind", [](int device) {
     check_not_forked();
+    const py::gil_scoped_release release;
     return pjrt::Client::get().device_kind(checked_device(device));
   });
+  // (free, total) bytes. Opens the client if it is not open yet.
+  m.def("memory_info", [](int device) {
+    check_not_forked();
+    const py::gil_scoped_release release;
+    return memory_info(checked_device(device));
+  });
   m.def("memory_counts", [](int device) {
-    const auto snapshot = MemoryCounters::read(checked_device(device));
+    const auto snapshot = [device] {
+      const py::gil_scoped_release release;
+      return read_memory(checked_device(device));
+    }();
     return py::make_tuple(counts(snapshot.bytes), counts(snapshot.buffers));
   });
-  m.def("reset_peak_memory", [](int device) { MemoryCounters::reset_peak(checked_device(device)); });
+  m.def("reset_peak_memory", &reset_peak_memory, py::call_guard<py::gil_scoped_release>());
   m.def("reset_accumulated_memory", [](int device) { MemoryCounters::reset_accumulated(checked_device(device)); });
   m.def("default_generator", [](int device) {
     return py::reinterpret_steal<py::object>(THPGenerator_Wrap(default_generator(device)));

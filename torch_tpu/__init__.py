@@ -1,0 +1,33 @@
+"""A PyTorch backend for the ``tpu`` device.
+
+``import torch`` is enough: PyTorch loads this package through the ``torch.backends`` entry point,
+and ``device="tpu"`` works. This module holds what ``torch.tpu`` has no place for: which plugin
+runs, the execution policy, and the counters.
+"""
+
+__version__ = "0.1.0"
+
+
+# Before `import torch`, which loads this package's entry point, maybe while it is half imported.
+def _autoload() -> None:
+    """The entry point: makes the device known to PyTorch. Does nothing the second time."""
+    from torch_tpu import _registration
+
+    _registration.register()
+
+
+import torch  # noqa: F401
+
+_autoload()
+
+from torch_tpu._execution import counters, get_mode, mode, platform, plugin_path, set_mode
+
+__all__ = [
+    "__version__",
+    "counters",
+    "get_mode",
+    "mode",
+    "platform",
+    "plugin_path",
+    "set_mode",
+]
