@@ -9,16 +9,16 @@ from torch_tpu import _C
 Mode = Literal["strict", "debug", "defer"]
 
 
-def platform() -> Literal["cpu", "tpu"]:
+def platform() -> Literal["cpu", "tpu", ""]:
     """Which kind of PJRT plugin executes: ``"tpu"``, or ``"cpu"`` where there is no TPU.
 
-    Answers without loading the plugin. Raises RuntimeError if none is installed.
+    Answers without loading the plugin. Empty if none is installed.
     """
     return _C.platform()
 
 
 def plugin_path() -> str:
-    """The path of the PJRT plugin that executes. Raises RuntimeError if none is installed."""
+    """The path of the PJRT plugin that executes. Empty if none is installed."""
     return _C.plugin_path()
 
 

@@ -122,6 +122,7 @@ def _rebuild_tensor(cls, on_cpu, device, requires_grad):
 def _send_tensors_between_processes() -> None:
     """Sends ``tpu`` tensors to other processes through CPU memory: no PJRT plugin shares its own."""
     from multiprocessing.reduction import ForkingPickler
+
     from torch.multiprocessing.reductions import reduce_tensor
 
     def reduce(tensor):

@@ -6,6 +6,7 @@
 #include "device/guard.h"
 #include "device/memory.h"
 #include "pjrt/pjrt.h"
+#include "python/bindings.h"
 #include "tensor/fork.h"
 #include "tensor/memory.h"
 

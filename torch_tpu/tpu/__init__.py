@@ -65,6 +65,7 @@ __all__ = [
     "Event",
     "Stream",
     "StreamContext",
+    "_utils",
     "amp",
     "current_device",
     "current_stream",

@@ -1,6 +1,7 @@
 """Device arguments in all their forms. PyTorch's ``torch.load`` asks for this module by name."""
 
 import torch
+
 from torch_tpu import _C
 
 

@@ -1,6 +1,7 @@
 """The default random generators, one a device. None of these functions opens the device."""
 
 import torch
+
 from torch_tpu import _C
 from torch_tpu.tpu._utils import _get_device_index
 

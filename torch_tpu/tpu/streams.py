@@ -3,6 +3,7 @@ stream is a label: work on two of them is ordered, and waiting for one waits for
 """
 
 import torch
+
 from torch_tpu import _C
 from torch_tpu.tpu._utils import _get_device_index
 
