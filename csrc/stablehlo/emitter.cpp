@@ -41,13 +41,18 @@ void append_types(std::string& text, const Values& values) {
 }
 
 // `%0: tensor<..>, %1: tensor<..>`.
-void append_arguments(std::string& text, const Values& values) {
+void append_arguments(std::string& text, const Values& values, const std::vector<std::string>& attributes = {}) {
   for (const auto i : c10::irange(values.size())) {
     if (i != 0) text += ", ";
     text += '%';
     text += std::to_string(values[i].id);
     text += ": ";
     append_type(text, values[i].type);
+    if (i < attributes.size() && !attributes[i].empty()) {
+      text += " {";
+      text += attributes[i];
+      text += '}';
+    }
   }
 }
 
@@ -88,11 +93,12 @@ Value Emitter::input(const Type& type) {
   return inputs_.back();
 }
 
-std::string Emitter::finish(std::string_view name, const Values& results, bool is_public) {
+std::string Emitter::finish(std::string_view name, const Values& results, bool is_public,
+                            const std::vector<std::string>& argument_attributes) {
   std::string text = is_public ? "func.func public @" : "func.func private @";
   text += name;
   text += '(';
-  append_arguments(text, inputs_);
+  append_arguments(text, inputs_, argument_attributes);
   text += ") -> (";
   append_types(text, results);
   text += ") {\n";

@@ -1,0 +1,184 @@
+// Copies between host and device, between devices, and within one: the last is the row
+// aten::copy_. Reading a value on the host is a sync point.
+#include "aten/copy.h"
+
+#include <ATen/ops/conj_physical.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/core/DeviceType.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "aten/boxed.h"
+#include "aten/factories.h"
+#include "exec/counters.h"
+#include "exec/policy.h"
+#include "tensor/fork.h"
+
+namespace torch_tpu {
+
+namespace {
+
+bool on_tpu(const at::Tensor& t) { return t.device().type() == c10::DeviceType::PrivateUse1; }
+
+// The same bytes without the lazy conjugate and negative bits.
+at::Tensor physical(const at::Tensor& t) {
+  if (!t.is_conj() && !t.is_neg()) return t;
+  at::Tensor plain = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(t.storage()), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                                              t.dtype());
+  plain.unsafeGetTensorImpl()->set_storage_offset(t.storage_offset());
+  plain.unsafeGetTensorImpl()->set_sizes_and_strides(t.sizes(), t.strides());
+  return plain;
+}
+
+View contiguous_view(const at::Tensor& t) {
+  return View{t.scalar_type(), Dims(t.sizes().begin(), t.sizes().end()), row_major_strides(t.sizes()), 0};
+}
+
+void copy_within(const at::Tensor& src, const at::Tensor& dst) {
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
+  torch::jit::Stack stack{dst, src, false};
+  call_row(op, &stack);
+}
+
+// True if the tensor's bytes in storage order are the whole of its cell's value.
+bool is_whole_value(const at::Tensor& t) {
+  const Type& type = cell_of(t)->type();
+  return type.dtype == t.scalar_type() && type.numel() == t.numel() && is_dense(view_of(t));
+}
+
+// `t`, or a copy of it that is the whole of a value.
+at::Tensor whole(const at::Tensor& t) {
+  if (cell_of(t)->get() && is_whole_value(t)) return t;
+  at::Tensor copy = make_tensor(contiguous_view(t), t.device().index());
+  copy_within(t, copy);
+  return copy;
+}
+
+// The bytes of `t` (plain of lazy bits) on the host, with t's strides if they are dense.
+at::Tensor to_host(const at::Tensor& t) {
+  const at::Tensor source = t.numel() == 0 ? t : whole(t);
+  at::Tensor host = at::empty_strided(source.sizes(), source.strides(), source.options().device(c10::DeviceType::CPU));
+  if (t.numel() == 0) return host;
+  Counters::add(Counter::kHostReads);
+  PJRT_Buffer* buffer = buffer_of(cell_of(source)->get());
+  pjrt::Client::get().to_host(buffer, host.mutable_data_ptr(), host.nbytes());
+  return host;
+}
+
+void from_host(const at::Tensor& src, const at::Tensor& dst) {
+  if (dst.numel() == 0) return;
+  const View view = view_of(dst);
+  const int device = dst.device().index();
+  Cell* cell = cell_of(dst);
+  const bool replaces = is_dense(view) && dst.storage().nbytes() == dst.nbytes();
+  // In dst's own strides, so that the bytes are in storage order.
+  const at::Tensor staged = replaces ? at::empty_strided(dst.sizes(), dst.strides(), dst.options().device(c10::DeviceType::CPU))
+                                     : at::empty(dst.sizes(), dst.options().device(c10::DeviceType::CPU));
+  const bool as_is = src.scalar_type() == staged.scalar_type() && src.sizes() == staged.sizes() && src.strides() == staged.strides() &&
+                     !src.is_conj() && !src.is_neg();
+  if (!as_is) staged.copy_(src);
+  const void* data = as_is ? src.const_data_ptr() : staged.const_data_ptr();
+  Counters::add(Counter::kTransfers);
+  check_not_forked();
+  const bool keep_type = replaces && (cell->get() || cell->has_natural()) && cell->type().dtype == view.dtype && cell->type().numel() == dst.numel();
+  const Type type = keep_type ? cell->type() : replaces ? natural_type(view) : Type(view.dtype, view.sizes);
+  auto value = c10::make_intrusive<DeviceValue>(type, device);
+  value->fulfil(pjrt::Client::get().from_host(data, type, device));
+  if (replaces) {
+    cell->put(std::move(value));
+  } else {
+    copy_within(make_tensor(contiguous_view(dst), device, std::move(value)), dst);
+  }
+}
+
+void between_devices(const at::Tensor& src, const at::Tensor& dst) {
+  if (src.numel() == 0) return;
+  const at::Tensor source = whole(src);
+  const DeviceValuePtr& from = cell_of(source)->get();
+  const int device = dst.device().index();
+  auto value = c10::make_intrusive<DeviceValue>(from->type, device);
+  value->fulfil(pjrt::Client::get().copy_to_device(buffer_of(from), device));
+  View view = view_of(source);
+  copy_within(make_tensor(view, device, std::move(value)), dst);
+}
+
+at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
+  if (!on_tpu(dst)) {
+    at::Tensor host = to_host(physical(self));
+    if (self.is_conj()) host._set_conj(true);
+    if (self.is_neg()) host._set_neg(true);
+    dst.copy_(host);
+    return dst;
+  }
+  TORCH_CHECK(on_tpu(self) || self.device().is_cpu(), "tpu: copying from ", self.device(), " to ", dst.device(), " is not supported.\nGo through the CPU: x.cpu().to('tpu').");
+  if (!on_tpu(self)) {
+    // The host side resolves src's lazy bits; dst's are undone by conjugating once more.
+    const at::Tensor plain = physical(dst);
+    at::Tensor source = self;
+    if (dst.is_conj()) source = source.conj();
+    if (dst.is_neg()) source = source.neg();
+    from_host(source.resolve_conj().resolve_neg(), plain);
+    return dst;
+  }
+  const at::Tensor plain = physical(dst);
+  at::Tensor source = physical(self);
+  if (self.is_conj() != dst.is_conj()) source = at::conj_physical(source);
+  if (self.is_neg() != dst.is_neg()) source = source.neg();
+  if (self.device() == dst.device()) {
+    copy_within(source, plain);
+  } else {
+    between_devices(source, plain);
+  }
+  return dst;
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
+  if (self.sizes() != dst.sizes()) dst.resize_(self.sizes());
+  return copy_from(self, dst, false);
+}
+
+}  // namespace
+
+at::Tensor read_on_host(const at::Tensor& t) {
+  at::Tensor host = to_host(physical(t));
+  if (t.is_conj()) host._set_conj(true);
+  if (t.is_neg()) host._set_neg(true);
+  return host;
+}
+
+namespace {
+
+at::Scalar local_scalar_dense(const at::Tensor& self) { return read_on_host(self).item(); }
+
+bool equal(const at::Tensor& self, const at::Tensor& other) {
+  TORCH_CHECK(self.device() == other.device(), "Expected all tensors to be on the same device, but found at least two devices, ",
+              self.device(), " and ", other.device(), "!");
+  TORCH_CHECK(self.scalar_type() == other.scalar_type(), "Expected object of data type ", self.scalar_type(), " but got data type ",
+              other.scalar_type(), " for argument 'other' in call to equal");
+  if (self.sizes() != other.sizes()) return false;
+  return self.numel() == 0 || self.eq(other).all().item().toBool();
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_copy_from", copy_from);
+  m.impl("_copy_from_and_resize", copy_from_and_resize);
+  m.impl("_local_scalar_dense", local_scalar_dense);
+  m.impl("equal", equal);
+}
+
+// Lazy bits reach copy_from(), which resolves them; the generic fallback would recurse.
+TORCH_LIBRARY_IMPL(aten, Conjugate, m) {
+  m.impl("_copy_from", torch::CppFunction::makeFallthrough());
+  m.impl("_copy_from_and_resize", torch::CppFunction::makeFallthrough());
+}
+TORCH_LIBRARY_IMPL(aten, Negative, m) {
+  m.impl("_copy_from", torch::CppFunction::makeFallthrough());
+  m.impl("_copy_from_and_resize", torch::CppFunction::makeFallthrough());
+}
+
+}  // namespace
+
+}  // namespace torch_tpu

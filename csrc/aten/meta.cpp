@@ -1,0 +1,153 @@
+#include "aten/meta.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/Allocator.h>
+#include <c10/util/irange.h>
+
+#include <unordered_map>
+
+namespace torch_tpu {
+
+namespace {
+
+using torch::jit::Stack;
+
+// Meta twins of tensors, made once a storage.
+class Twins {
+ public:
+  at::Tensor of(const at::Tensor& t) {
+    if (!t.defined() || t.device().type() == c10::DeviceType::CPU) return t;
+    const auto* storage = t.storage().unsafeGetStorageImpl();
+    auto it = storages_.find(storage);
+    if (it == storages_.end()) {
+      c10::Allocator* allocator = c10::GetAllocator(c10::DeviceType::Meta);
+      it = storages_.emplace(storage, c10::Storage(c10::Storage::use_byte_size_t(), t.storage().nbytes(), allocator, true)).first;
+    }
+    at::Tensor twin = at::detail::make_tensor<c10::TensorImpl>(
+        c10::Storage(it->second), c10::DispatchKeySet(c10::DispatchKey::Meta), t.dtype());
+    auto* impl = twin.unsafeGetTensorImpl();
+    impl->set_storage_offset(t.storage_offset());
+    impl->set_sizes_and_strides(t.sizes(), t.strides());
+    if (t.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
+    return twin;
+  }
+
+ private:
+  std::unordered_map<const c10::StorageImpl*, c10::Storage> storages_;
+};
+
+c10::IValue twin_of(const c10::IValue& value, ArgumentKind kind, Twins& twins) {
+  if (value.isNone()) return value;
+  if (kind == ArgumentKind::kTensor) return twins.of(value.toTensor());
+  if (kind == ArgumentKind::kGenerator) return c10::IValue();
+  if (kind == ArgumentKind::kIgnored) return c10::Device(c10::DeviceType::Meta);
+  if (kind != ArgumentKind::kTensorList) return value;
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const c10::IValue& element : value.toListRef()) list.push_back(twins.of(element.toTensor()));
+    return list;
+  }
+  c10::List<std::optional<at::Tensor>> list;
+  for (const c10::IValue& element : value.toListRef()) {
+    list.push_back(element.isNone() ? std::optional<at::Tensor>() : twins.of(element.toTensor()));
+  }
+  return list;
+}
+
+ResultSpec spec_of(const at::Tensor& t) {
+  ResultSpec spec;
+  spec.defined = t.defined();
+  if (!spec.defined) return spec;
+  spec.view.dtype = t.scalar_type();
+  spec.view.sizes.assign(t.sizes().begin(), t.sizes().end());
+  spec.view.strides.assign(t.strides().begin(), t.strides().end());
+  return spec;
+}
+
+std::vector<ResultSpec> specs_of(const c10::IValue& value) {
+  std::vector<ResultSpec> specs;
+  if (value.isTensor()) {
+    specs.push_back(spec_of(value.toTensor()));
+  } else if (value.isNone()) {
+    specs.push_back(spec_of(at::Tensor()));
+  } else if (value.isTensorList()) {
+    for (const c10::IValue& element : value.toListRef()) specs.push_back(spec_of(element.toTensor()));
+  }
+  return specs;
+}
+
+void collect(const c10::IValue& value, std::vector<at::Tensor>& tensors) {
+  if (value.isTensor()) {
+    tensors.push_back(value.toTensor());
+  } else if (value.isList()) {
+    for (const c10::IValue& element : value.toListRef()) {
+      tensors.push_back(element.isNone() ? at::Tensor() : element.toTensor());
+    }
+  } else {
+    tensors.emplace_back();
+  }
+}
+
+}  // namespace
+
+std::vector<at::Tensor> written_tensors(const Variant& variant, const Stack& stack) {
+  const size_t base = stack.size() - variant.kinds.size();
+  std::vector<at::Tensor> tensors;
+  for (const size_t i : variant.written) collect(stack[base + i], tensors);
+  return tensors;
+}
+
+bool has_meta(const c10::OperatorHandle& op, const Variant& variant) {
+  return op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta) ||
+         (variant.functional && variant.functional->hasComputedKernelForDispatchKey(c10::DispatchKey::Meta));
+}
+
+MetaAnswer ask_meta(const c10::OperatorHandle& op, const Variant& variant, const Stack& stack) {
+  const bool own = op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta);
+  const c10::OperatorHandle& asked = own || !variant.functional ? op : *variant.functional;
+  const size_t base = stack.size() - variant.kinds.size();
+  Twins twins;
+  Stack arguments;
+  std::vector<at::Tensor> written;  // twins of the written tensors
+  for (const auto i : c10::irange(variant.kinds.size())) {
+    if (!own && !variant.read[i]) continue;
+    arguments.push_back(twin_of(stack[base + i], variant.kinds[i], twins));
+  }
+  if (own) {
+    for (const size_t i : variant.written) collect(arguments[i], written);
+  }
+  {
+    const at::AutoDispatchBelowAutograd below;
+    asked.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &arguments);
+  }
+  MetaAnswer answer;
+  std::vector<ResultSpec> all;
+  for (const c10::IValue& result : arguments) {
+    const auto specs = specs_of(result);
+    all.insert(all.end(), specs.begin(), specs.end());
+  }
+  const std::vector<at::Tensor> targets = written_tensors(variant, stack);
+  if (own) {
+    for (const auto r : c10::irange(variant.returns.size())) {
+      const auto specs = specs_of(arguments[r]);
+      if (variant.returns[r] < 0) answer.results.insert(answer.results.end(), specs.begin(), specs.end());
+    }
+    for (const auto i : c10::irange(written.size())) {
+      if (!variant.is_out || !written[i].defined() || written[i].sizes() == targets[i].sizes()) continue;
+      answer.resizes.push_back({i, Dims(written[i].sizes().begin(), written[i].sizes().end()),
+                                Dims(written[i].strides().begin(), written[i].strides().end())});
+    }
+  } else if (variant.is_out) {
+    for (const auto i : c10::irange(std::min(all.size(), targets.size()))) {
+      TORCH_CHECK(c10::canCast(all[i].view.dtype, targets[i].scalar_type()), "result type ", all[i].view.dtype,
+                  " can't be cast to the desired output type ", targets[i].scalar_type());
+      if (targets[i].sizes() == c10::IntArrayRef(all[i].view.sizes)) continue;
+      answer.resizes.push_back({i, all[i].view.sizes, all[i].view.strides});
+    }
+  }
+  return answer;
+}
+
+}  // namespace torch_tpu

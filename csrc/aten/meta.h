@@ -1,0 +1,34 @@
+// What PyTorch's Meta kernels say of a call: sizes, strides and dtypes of its results, and
+// its errors and warnings. The very overload that was called runs on meta twins of the
+// operands, which share storages as the operands do, so overlap is judged as PyTorch judges it.
+#pragma once
+
+#include <ATen/core/stack.h>
+
+#include <vector>
+
+#include "aten/variants.h"
+#include "exec/signature.h"
+
+namespace torch_tpu {
+
+struct MetaAnswer {
+  std::vector<ResultSpec> results;  // fresh ones
+  // Sizes and strides that an out= tensor must be resized to: by position among the written
+  // tensors, and only where they differ from what it has.
+  struct Resize {
+    size_t written;
+    Dims sizes, strides;
+  };
+  std::vector<Resize> resizes;
+};
+
+// True if some Meta kernel can answer for the variant.
+bool has_meta(const c10::OperatorHandle& op, const Variant& variant);
+// `stack` holds the call's arguments, and is left as it is. Throws what PyTorch throws.
+MetaAnswer ask_meta(const c10::OperatorHandle& op, const Variant& variant, const torch::jit::Stack& stack);
+
+// The tensors that a variant writes, lists flattened, in schema order.
+std::vector<at::Tensor> written_tensors(const Variant& variant, const torch::jit::Stack& stack);
+
+}  // namespace torch_tpu

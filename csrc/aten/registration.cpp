@@ -1,0 +1,69 @@
+#include "aten/registration.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <unordered_set>
+
+#include "aten/boxed.h"
+#include "aten/factories.h"
+#include "device/memory.h"
+#include "device/synchronize.h"
+#include "exec/policy.h"
+#include "lowerings/table.h"
+
+namespace torch_tpu {
+
+namespace {
+
+std::vector<std::string>& overloads() {
+  static auto* names = new std::vector<std::string>();
+  return *names;
+}
+
+std::vector<std::string>& problems() {
+  static auto* texts = new std::vector<std::string>();
+  return *texts;
+}
+
+// Overloads whose kernel on the dispatcher prepares the arguments and then calls the row.
+bool has_front(const std::string& name) {
+  static const auto* fronts = new std::unordered_set<std::string>{
+      "aten::copy_",  // PyTorch's own checks, then _copy_from
+  };
+  return fronts->count(name) != 0;
+}
+
+}  // namespace
+
+void register_rows() {
+  set_synchronizer(&synchronize);
+  set_storage_resizer(&resize_cell);
+  static auto* handles = new std::vector<c10::RegistrationHandleRAII>();
+  auto& dispatcher = c10::Dispatcher::singleton();
+  std::unordered_set<std::string> seen;
+  for (const Row& row : table().rows()) {
+    auto variants = variants_of(row);
+    if (variants.empty()) problems().push_back(row.name + " is no op of PyTorch's");
+    for (auto& [op, variant] : variants) {
+      const std::string name = variant.name;
+      if (!seen.insert(name).second) {
+        problems().push_back(name + " is claimed by two rows, " + row.name + " the second");
+        continue;
+      }
+      overloads().push_back(name);
+      c10::KernelFunction kernel = make_row_kernel(std::move(variant));
+      if (has_front(name)) {
+        static auto* kept = new std::vector<c10::KernelFunction>();
+        kept->push_back(std::move(kernel));
+        continue;
+      }
+      handles->push_back(dispatcher.registerImpl(op.operator_name(), c10::DispatchKey::PrivateUse1,
+                                                 std::move(kernel), std::nullopt, nullptr, "torch_tpu"));
+    }
+  }
+}
+
+const std::vector<std::string>& registered_overloads() { return overloads(); }
+const std::vector<std::string>& table_problems() { return problems(); }
+
+}  // namespace torch_tpu

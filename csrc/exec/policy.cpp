@@ -1,0 +1,196 @@
+#include "exec/policy.h"
+
+#include <c10/util/Exception.h>
+
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+
+#include "exec/counters.h"
+#include "tensor/fork.h"
+
+namespace torch_tpu {
+
+namespace {
+
+// A longer program takes longer to compile than it saves; and what is pending holds memory.
+constexpr size_t kMaxPendingCalls = 4096;
+constexpr int64_t kMaxPendingBytes = int64_t{4} << 30;
+constexpr size_t kMaxDevices = 256;
+
+// Programs that were queued and may not be done: one result of each, held weakly, since a
+// result that nobody holds any more cannot be waited for and need not be.
+class InFlight {
+ public:
+  // Waits for the oldest when there are many, so that the host does not run ahead without bound.
+  void push(const DeviceValuePtr& value) {
+    auto& slot = ring_[next_++ % ring_.size()];
+    wait(slot);
+    slot = c10::weak_intrusive_ptr<DeviceValue>(value);
+  }
+  void wait_for_all() {
+    for (auto& slot : ring_) wait(slot);
+  }
+
+ private:
+  static void wait(c10::weak_intrusive_ptr<DeviceValue>& slot) {
+    if (const DeviceValuePtr value = slot.lock(); value && value->buffer()) pjrt::await(value->buffer());
+    slot.reset();
+  }
+  static c10::weak_intrusive_ptr<DeviceValue> nothing() { return c10::weak_intrusive_ptr<DeviceValue>(DeviceValuePtr()); }
+
+  std::vector<c10::weak_intrusive_ptr<DeviceValue>> ring_ = std::vector(64, nothing());
+  size_t next_ = 0;
+};
+
+struct Recorder {
+  std::mutex lock;
+  // By device; made at its first use. Guarded by lock, as is all below.
+  std::array<std::unique_ptr<Program>, kMaxDevices> programs;
+  std::array<int64_t, kMaxDevices> pending_bytes{};
+  std::array<InFlight, kMaxDevices> in_flight;
+
+  Program& program(int device) {
+    auto& p = programs.at(static_cast<size_t>(device));
+    if (!p) p = std::make_unique<Program>(device);
+    return *p;
+  }
+};
+
+Recorder& recorder() {
+  static auto* r = new Recorder();  // values may die after static destructors ran
+  return *r;
+}
+
+Mode mode_from_environment() {
+  const char* name = std::getenv("TORCH_TPU_MODE");
+  return name == nullptr || *name == '\0' ? Mode::kDefer : mode_named(name);
+}
+
+std::atomic<Mode>& current_mode() {
+  static std::atomic<Mode> mode{mode_from_environment()};
+  return mode;
+}
+
+std::atomic<bool> check_nan{false};
+std::atomic<std::string (*)()> location{nullptr};
+
+// REQUIRES: the recorder's lock.
+void flush_locked(Recorder& r, int device) {
+  Program& program = r.program(device);
+  if (program.size() == 0) return;
+  Counters::add(Counter::kFlushes);
+  r.pending_bytes[device] = 0;
+  if (const DeviceValuePtr result = program.run()) r.in_flight[device].push(result);
+}
+
+template <typename T>
+bool all_finite(const DeviceValuePtr& value) {
+  std::vector<T> host(value->type.numel());
+  pjrt::Client::get().to_host(value->buffer(), host.data(), host.size() * sizeof(T));
+  for (const T x : host) {
+    if (!std::isfinite(x)) return false;
+  }
+  return true;
+}
+
+void check_outputs(const Signature& signature, const DeviceValues& outputs) {
+  for (const DeviceValuePtr& value : outputs) {
+    pjrt::await(value->buffer());
+    if (!check_nan) continue;
+    const bool finite = value->type.dtype == at::kFloat    ? all_finite<float>(value)
+                        : value->type.dtype == at::kDouble ? all_finite<double>(value)
+                                                           : true;
+    TORCH_CHECK(finite, "tpu: NaN or Inf in the result of ", signature.row->name, " (", value->type, ") at ",
+                python_location(), ".\nIts operands are the place to look; torch_tpu.mode('debug') checks every call.");
+  }
+}
+
+}  // namespace
+
+Mode mode() { return current_mode(); }
+
+void set_mode(Mode mode) {
+  flush_all();
+  current_mode() = mode;
+}
+
+Mode mode_named(const std::string& name) {
+  if (name == "strict") return Mode::kStrict;
+  if (name == "debug") return Mode::kDebug;
+  TORCH_CHECK_VALUE(name == "defer", "tpu: unknown mode '", name, "'; expected 'strict', 'debug' or 'defer'.");
+  return Mode::kDefer;
+}
+
+std::string name_of(Mode mode) {
+  return mode == Mode::kStrict ? "strict" : mode == Mode::kDebug ? "debug" : "defer";
+}
+
+void submit(Submission& submission, int device, DeviceValues& outputs) {
+  check_not_forked();
+  Counters::add(Counter::kCalls);
+  const Mode mode = current_mode();
+  Recorder& r = recorder();
+  const std::lock_guard guard(r.lock);
+  Program& program = r.program(device);
+  if (mode == Mode::kDefer) {
+    program.add(submission, outputs);
+    int64_t& bytes = r.pending_bytes[device];
+    for (const DeviceValuePtr& value : outputs) bytes += value->type.nbytes();
+    if (program.size() >= kMaxPendingCalls || bytes >= kMaxPendingBytes) flush_locked(r, device);
+    return;
+  }
+  const Signature& signature = *submission.signature;
+  flush_locked(r, device);
+  program.add(submission, outputs);
+  try {
+    if (const DeviceValuePtr result = program.run()) r.in_flight[device].push(result);
+  } catch (...) {
+    program.give_back(submission);
+    throw;
+  }
+  if (mode == Mode::kDebug) check_outputs(signature, outputs);
+}
+
+void flush(int device) {
+  Recorder& r = recorder();
+  const std::lock_guard guard(r.lock);
+  flush_locked(r, device);
+}
+
+void flush_all() {
+  Recorder& r = recorder();
+  const std::lock_guard guard(r.lock);
+  for (size_t device = 0; device < kMaxDevices; ++device) {
+    if (r.programs[device]) flush_locked(r, static_cast<int>(device));
+  }
+}
+
+void synchronize(int device) {
+  check_not_forked();
+  Recorder& r = recorder();
+  const std::lock_guard guard(r.lock);
+  flush_locked(r, device);
+  r.in_flight[device].wait_for_all();
+}
+
+PJRT_Buffer* buffer_of(const DeviceValuePtr& value) {
+  check_not_forked();
+  if (value->buffer() == nullptr && value->error.empty()) flush(value->device);
+  TORCH_CHECK(value->buffer() != nullptr, "tpu: this value was lost when the program that makes it failed: ", value->error);
+  return value->buffer();
+}
+
+void set_python_location(std::string (*f)()) { location = f; }
+
+std::string python_location() {
+  const auto f = location.load();
+  return f == nullptr ? std::string() : f();
+}
+
+void set_check_nan(bool check) { check_nan = check; }
+
+}  // namespace torch_tpu

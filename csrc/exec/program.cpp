@@ -1,0 +1,232 @@
+#include "exec/program.h"
+
+#include <c10/util/Exception.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <exception>
+#include <unordered_set>
+
+#include "exec/counters.h"
+#include "stablehlo/compose.h"
+
+namespace torch_tpu {
+
+namespace {
+
+constexpr size_t kCachedPrograms = 2048;
+
+ProgramCache& cache() {
+  static auto* programs = new ProgramCache(kCachedPrograms);  // outlives the client's users at exit
+  return *programs;
+}
+
+// One pack in one device array; transferred only if the numbers changed.
+template <typename T>
+PJRT_Buffer* upload(Pack<T>& pack, const std::vector<T>& numbers, at::ScalarType dtype, int device) {
+  if (!pack.buffer || pack.device != device || pack.host != numbers) {
+    pack.host = numbers;
+    pack.device = device;
+    pack.buffer = pjrt::Client::get().from_host(numbers.data(), Type(dtype, {static_cast<int64_t>(numbers.size())}), device);
+    Counters::add(Counter::kTransfers);
+  }
+  return pack.buffer.get();
+}
+
+}  // namespace
+
+void Submission::clear() {
+  signature = nullptr;
+  inputs.clear();
+  doubles.clear();
+  integers.clear();
+}
+
+void Program::begin() {
+  static std::atomic<uint64_t> next_epoch{1};
+  epoch_ = next_epoch++;
+  calls_.clear();
+  operands_.clear();
+  key_.clear();
+  leaves_.clear();
+  results_.clear();
+  doubles_.clear();
+  integers_.clear();
+}
+
+void Program::add(Submission& submission, DeviceValues& outputs) {
+  const Signature& signature = *submission.signature;
+  calls_.push_back({&signature, operands_.size(), results_.size()});
+  key_.push_back(static_cast<int64_t>(signature.id));
+  for (DeviceValuePtr& input : submission.inputs) {
+    if (input->epoch != epoch_) {
+      input->epoch = epoch_;
+      input->slot = ~static_cast<int64_t>(leaves_.size());
+      operands_.push_back(input->slot);
+      leaves_.push_back(std::move(input));
+    } else {
+      operands_.push_back(input->slot);
+    }
+    key_.push_back(operands_.back());
+  }
+  doubles_.insert(doubles_.end(), submission.doubles.begin(), submission.doubles.end());
+  integers_.insert(integers_.end(), submission.integers.begin(), submission.integers.end());
+  for (const Type& type : signature.output_types) {
+    auto value = c10::make_intrusive<DeviceValue>(type, device_);
+    value->epoch = epoch_;
+    value->slot = static_cast<int64_t>(results_.size());
+    results_.push_back(value);
+    outputs.push_back(std::move(value));
+  }
+}
+
+DeviceValuePtr Program::run() {
+  if (calls_.empty()) return {};
+  DeviceValuePtr result;
+  try {
+    result = execute();
+  } catch (const std::exception& error) {
+    for (const DeviceValuePtr& value : results_) {
+      if (!value->buffer()) value->error = error.what();
+    }
+    if (calls_.size() == 1) {
+      for (const int64_t operand : operands_) unused_inputs_.push_back(leaves_[~operand]);
+    }
+    begin();
+    throw;
+  }
+  begin();
+  return result;
+}
+
+void Program::give_back(Submission& submission) {
+  submission.inputs.assign(unused_inputs_.begin(), unused_inputs_.end());
+  unused_inputs_.clear();
+}
+
+DeviceValuePtr Program::execute() {
+  auto& client = pjrt::Client::get();
+  // What is live, and what could be donated, tells programs apart as much as the calls do.
+  std::vector<int64_t> live;
+  key_.push_back(-1);
+  for (size_t i = 0; i < results_.size(); ++i) {
+    if (results_[i].use_count() > 1) live.push_back(static_cast<int64_t>(i));
+  }
+  if (live.empty()) return {};
+  key_.insert(key_.end(), live.begin(), live.end());
+  c10::SmallVector<bool, 64> donatable(leaves_.size());
+  int64_t word = 0;
+  for (size_t i = 0; i < leaves_.size(); ++i) {
+    donatable[i] = leaves_[i].use_count() == 1;
+    word |= static_cast<int64_t>(donatable[i]) << (i % 62);
+    if (i % 62 == 61 || i + 1 == leaves_.size()) {
+      key_.push_back(~word);
+      word = 0;
+    }
+  }
+
+  const uint64_t hash = hash_of(key_);
+  LoadedProgram* program = cache().find(key_, hash);
+  if (program == nullptr) {
+    std::vector<int64_t> aliases = choose_aliases(live, donatable);
+    auto executable = client.compile(module(live, aliases), {.fast = calls_.size() == 1});
+    Counters::add(Counter::kCompiles);
+    program = cache().insert(key_, hash, std::move(executable));
+    program->aliases = std::move(aliases);
+  } else {
+    Counters::add(Counter::kCacheHits);
+  }
+
+  c10::SmallVector<PJRT_Buffer*, 64> arguments;
+  for (const DeviceValuePtr& leaf : leaves_) {
+    TORCH_CHECK(leaf->buffer() != nullptr, "tpu: an operand has no value: ",
+                leaf->error.empty() ? "the program that makes it has not run" : leaf->error);
+    arguments.push_back(leaf->buffer());
+  }
+  if (!doubles_.empty()) arguments.push_back(upload(program->doubles, doubles_, at::kDouble, device_));
+  if (!integers_.empty()) arguments.push_back(upload(program->integers, integers_, at::kLong, device_));
+  std::vector<pjrt::Buffer> buffers;
+  client.execute(program->executable.get(), arguments, {}, buffers, device_);
+  for (size_t i = 0; i < leaves_.size(); ++i) {
+    if (program->aliases[i] < 0) continue;
+    leaves_[i]->surrender();
+    Counters::add(Counter::kDonations);
+  }
+  for (size_t i = 0; i < live.size(); ++i) results_[live[i]]->fulfil(std::move(buffers[i]));
+  return results_[live[0]];
+}
+
+std::vector<int64_t> Program::choose_aliases(const std::vector<int64_t>& live, c10::ArrayRef<bool> donatable) const {
+  std::vector<int64_t> aliases(leaves_.size(), -1);
+  std::vector<int64_t> origin(results_.size(), -1);  // the leaf that a cell's new value came from
+  for (const Recorded& call : calls_) {
+    const Signature& s = *call.signature;
+    const size_t fresh = s.output_types.size() - s.written_cells.size();
+    for (size_t w = 0; w < s.written_cells.size(); ++w) {
+      for (size_t k = 0; k < s.input_cells.size(); ++k) {
+        if (s.input_cells[k] != s.written_cells[w]) continue;
+        const int64_t operand = operands_[call.first_input + k];
+        origin[call.first_result + fresh + w] = operand < 0 ? ~operand : origin[operand];
+      }
+    }
+  }
+  std::vector<bool> taken(live.size());
+  const auto give = [&](size_t leaf, size_t output) {
+    if (aliases[leaf] >= 0 || taken[output] || !donatable[leaf] || leaves_[leaf]->type != results_[live[output]]->type) return;
+    aliases[leaf] = static_cast<int64_t>(output);
+    taken[output] = true;
+  };
+  for (size_t o = 0; o < live.size(); ++o) {
+    if (origin[live[o]] >= 0) give(origin[live[o]], o);
+  }
+  for (size_t leaf = 0; leaf < leaves_.size(); ++leaf) {
+    for (size_t o = 0; donatable[leaf] && aliases[leaf] < 0 && o < live.size(); ++o) give(leaf, o);
+  }
+  return aliases;
+}
+
+std::string Program::module(const std::vector<int64_t>& live, const std::vector<int64_t>& aliases) const {
+  Emitter e;
+  Values leaves, results;
+  std::vector<std::string> attributes;
+  for (size_t i = 0; i < leaves_.size(); ++i) {
+    leaves.push_back(e.input(leaves_[i]->type));
+    attributes.push_back(aliases[i] < 0 ? "" : "tf.aliasing_output = " + std::to_string(aliases[i]) + " : i32");
+  }
+  const auto pack = [&](size_t n, at::ScalarType dtype) {
+    return n == 0 ? Value{} : e.input(Type(dtype, {static_cast<int64_t>(n)}));
+  };
+  const Value doubles = pack(doubles_.size(), at::kDouble);
+  const Value integers = pack(integers_.size(), at::kLong);
+  int64_t next_double = 0, next_integer = 0;
+  const auto take_number = [&](const Type& type) {
+    const bool is_double = type.dtype == at::kDouble;
+    int64_t& next = is_double ? next_double : next_integer;
+    const int64_t n = type.numel();
+    const Value x = e.reshape(e.slice(is_double ? doubles : integers, {next}, {next + n}), type.dims);
+    next += n;
+    return x;
+  };
+
+  std::string functions;
+  std::unordered_set<const Signature*> written;
+  for (const Recorded& call : calls_) {
+    const Signature& s = *call.signature;
+    if (written.insert(&s).second) functions += s.text;
+    Values arguments;
+    for (size_t k = 0; k < s.input_types.size(); ++k) {
+      if (k >= s.input_cells.size()) {
+        arguments.push_back(take_number(s.input_types[k]));
+        continue;
+      }
+      const int64_t operand = operands_[call.first_input + k];
+      arguments.push_back(operand < 0 ? leaves[~operand] : results[operand]);
+    }
+    for (Value& v : e.op("func.call", arguments, "callee = @" + s.function, s.output_types)) results.push_back(std::move(v));
+  }
+  Values returned;
+  for (const int64_t i : live) returned.push_back(results[i]);
+  return "module @program {\n" + e.finish("main", returned, true, attributes) + functions + "}\n";
+}
+
+}  // namespace torch_tpu

@@ -1,0 +1,67 @@
+// A list of calls that is compiled and run as one. The only caller of PJRT's compile
+// and execute on behalf of eager calls; every policy is made of programs.
+// A value that a call of the program makes is pending until run(). Results that nobody
+// holds at run() are not computed; inputs that nobody else holds are donated.
+// Not thread-safe: guarded by the policy's lock.
+#pragma once
+
+#include <c10/util/SmallVector.h>
+
+#include <string>
+#include <vector>
+
+#include "cache/programs.h"
+#include "exec/signature.h"
+#include "tensor/cell.h"
+
+namespace torch_tpu {
+
+// A call about to be recorded: the operands' values and the numbers, in the signature's order.
+struct Submission {
+  const Signature* signature = nullptr;
+  c10::SmallVector<DeviceValuePtr, 8> inputs;
+  c10::SmallVector<double, 8> doubles;
+  c10::SmallVector<int64_t, 8> integers;  // a random call's seed and offset last
+  void clear();
+};
+using DeviceValues = c10::SmallVector<DeviceValuePtr, 4>;
+
+class Program {
+ public:
+  explicit Program(int device) : device_(device) { begin(); }
+
+  // Takes over the submission's inputs; appends one pending value an output of the signature.
+  void add(Submission& submission, DeviceValues& outputs);
+  size_t size() const { return calls_.size(); }
+  // Compiles (or finds) and runs the calls, and is empty again, also if it throws: then the
+  // pending values carry the error. Returns one of the results, null if none was live.
+  DeviceValuePtr run();
+  // After run() of a single call threw: returns its inputs to the submission they came from.
+  void give_back(Submission& submission);
+
+  // The StableHLO module of the calls as they stand, with `live` results returned and argument
+  // i's buffer given to output aliases[i] (-1: to none).
+  std::string module(const std::vector<int64_t>& live, const std::vector<int64_t>& aliases) const;
+
+ private:
+  struct Recorded {
+    const Signature* signature;
+    size_t first_input, first_result;
+  };
+  void begin();
+  DeviceValuePtr execute();
+  std::vector<int64_t> choose_aliases(const std::vector<int64_t>& live, c10::ArrayRef<bool> donatable) const;
+
+  int device_;
+  uint64_t epoch_ = 0;
+  std::vector<Recorded> calls_;
+  std::vector<int64_t> operands_;       // of every call in turn: >= 0 a result slot, < 0 leaf ~i
+  std::vector<int64_t> key_;            // signature ids and operands; what tells programs apart
+  std::vector<DeviceValuePtr> leaves_;  // inputs
+  std::vector<DeviceValuePtr> results_;
+  std::vector<double> doubles_;
+  std::vector<int64_t> integers_;
+  std::vector<DeviceValuePtr> unused_inputs_;  // of a single call that failed
+};
+
+}  // namespace torch_tpu

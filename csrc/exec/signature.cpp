@@ -1,0 +1,193 @@
+#include "exec/signature.h"
+
+#include <c10/util/Exception.h>
+
+#include <atomic>
+
+#include "stablehlo/compose.h"
+
+namespace torch_tpu {
+
+namespace {
+
+// The values that the arguments of a call are made of, in one function under construction.
+struct Inputs {
+  Values cells;    // by cell
+  Values numbers;  // by number: 0-d f64, i64 or complex<f64>
+  Value random_state;
+};
+
+Value zero(Emitter& e, const Type& type) {
+  return e.constant(at::isComplexType(type.dtype) ? at::Scalar(0.0) : at::Scalar(0), type);
+}
+
+TensorArgument read_operand(Emitter& e, const OperandSpec& operand, const Inputs& inputs) {
+  TensorArgument argument;
+  argument.wrapped_number = operand.wrapped_number;
+  if (operand.number >= 0) {
+    argument.value = e.convert(inputs.numbers[operand.number], operand.view.dtype);
+  } else if (operand.cell >= 0 && operand.read) {
+    argument.value = read(e, inputs.cells[operand.cell], operand.view);
+  }
+  return argument;
+}
+
+std::vector<Argument> read_arguments(Emitter& e, const CallSpec& spec, const Inputs& inputs) {
+  std::vector<Argument> arguments;
+  for (const ArgumentSpec& given : spec.arguments) {
+    arguments.push_back(std::visit(
+        [&](const auto& a) -> Argument {
+          using T = std::decay_t<decltype(a)>;
+          if constexpr (std::is_same_v<T, OperandSpec>) {
+            if (!a.defined() || !a.read) return std::monostate{};
+            return read_operand(e, a, inputs);
+          } else if constexpr (std::is_same_v<T, std::vector<OperandSpec>>) {
+            std::vector<TensorArgument> list;
+            for (const OperandSpec& o : a) list.push_back(read_operand(e, o, inputs));
+            return list;
+          } else if constexpr (std::is_same_v<T, NumberSpec>) {
+            return NumberArgument{a.value, inputs.numbers[a.number]};
+          } else if constexpr (std::is_same_v<T, std::vector<NumberSpec>>) {
+            std::vector<NumberArgument> list;
+            for (const NumberSpec& n : a) list.push_back({n.value, inputs.numbers[n.number]});
+            return list;
+          } else {
+            return a;
+          }
+        },
+        given));
+  }
+  return arguments;
+}
+
+// Declares the function's arguments, and gives the empty cells zeros.
+Inputs declare_inputs(Emitter& e, const CallSpec& spec, Signature& signature) {
+  Inputs inputs;
+  const auto declare = [&](const Type& type) {
+    signature.input_types.push_back(type);
+    return e.input(type);
+  };
+  inputs.cells.resize(spec.cells.size());
+  for (size_t i = 0; i < spec.cells.size(); ++i) {
+    if (spec.cell_empty[i]) continue;
+    inputs.cells[i] = declare(spec.cells[i]);
+    signature.input_cells.push_back(static_cast<int>(i));
+  }
+  for (const NumberKind kind : spec.numbers) {
+    if (kind == NumberKind::kInteger) {
+      inputs.numbers.push_back(declare(Type(at::kLong, {})));
+    } else if (kind == NumberKind::kDouble) {
+      inputs.numbers.push_back(declare(Type(at::kDouble, {})));
+    } else {
+      const Value real = declare(Type(at::kDouble, {}));
+      inputs.numbers.push_back(e.complex(real, declare(Type(at::kDouble, {}))));
+    }
+  }
+  if (spec.row->random) {
+    inputs.random_state = e.bitcast(declare(Type(at::kLong, {2})), Type(at::kUInt64, {2}));
+  }
+  for (size_t i = 0; i < spec.cells.size(); ++i) {
+    if (spec.cell_empty[i]) inputs.cells[i] = zero(e, spec.cells[i]);
+  }
+  return inputs;
+}
+
+const OperandSpec& written_operand(const CallSpec& spec, const WrittenSpec& w) {
+  const ArgumentSpec& argument = spec.arguments[w.argument];
+  return w.element < 0 ? std::get<OperandSpec>(argument) : std::get<std::vector<OperandSpec>>(argument)[w.element];
+}
+
+std::vector<Type> result_types(const CallSpec& spec) {
+  std::vector<Type> types;
+  for (const ResultSpec& r : spec.results) types.emplace_back(r.view.dtype, r.view.sizes);
+  for (const WrittenSpec& w : spec.written) {
+    const OperandSpec& operand = written_operand(spec, w);
+    types.emplace_back(operand.view.dtype, operand.view.sizes);
+  }
+  return types;
+}
+
+// `aten::add.Tensor` -> `add_Tensor_12`.
+std::string function_name(const std::string& row, uint64_t id) {
+  std::string name = row.substr(row.find("::") + 2);
+  for (char& c : name) {
+    if (c == '.') c = '_';
+  }
+  return name + '_' + std::to_string(id);
+}
+
+size_t count(const Observations& o) {
+  size_t n = o.precision;
+  for (const auto& a : o.arguments) n += a.value + a.constants.size();
+  return n;
+}
+
+Call make_call(Emitter& e, const CallSpec& spec, const Inputs& inputs, std::vector<Type> results) {
+  return Call(e, spec.names, read_arguments(e, spec, inputs), std::move(results), spec.context, spec.row->observed,
+              inputs.random_state);
+}
+
+}  // namespace
+
+void infer_results(CallSpec& spec) {
+  Emitter scratch;
+  Signature ignored;
+  const Inputs inputs = declare_inputs(scratch, spec, ignored);
+  const Call call = make_call(scratch, spec, inputs, {});
+  spec.results.clear();
+  for (const Type& type : spec.row->shape(call)) {
+    spec.results.push_back({true, View{type.dtype, type.dims, row_major_strides(type.dims), 0}});
+  }
+}
+
+std::unique_ptr<Signature> lower(const CallSpec& spec, bool& observed_more) {
+  static std::atomic<uint64_t> next_id{0};
+  auto signature = std::make_unique<Signature>();
+  signature->id = next_id++;
+  signature->row = spec.row;
+  signature->function = function_name(spec.row->name, signature->id);
+  signature->numbers = spec.numbers;
+  signature->random = spec.row->random;
+  signature->results = spec.results;
+
+  Emitter e;
+  const Inputs inputs = declare_inputs(e, spec, *signature);
+  const Call call = make_call(e, spec, inputs, result_types(spec));
+  const size_t before = count(spec.row->observed);
+  const Values values = spec.row->lower(e, call);
+  observed_more = count(spec.row->observed) != before;
+  signature->draws = call.draws();
+
+  const size_t fresh = spec.results.size();
+  TORCH_INTERNAL_ASSERT(values.size() == fresh + spec.written.size(), "the lowering of ", spec.row->name, " returned ",
+                        values.size(), " values, expected ", fresh, " results and ", spec.written.size(), " writes");
+  Values outputs;
+  for (size_t i = 0; i < fresh; ++i) {
+    const ResultSpec& result = spec.results[i];
+    if (!result.defined) continue;
+    const Type expected(result.view.dtype, result.view.sizes);
+    TORCH_INTERNAL_ASSERT(values[i].defined() && values[i].type == expected, "the lowering of ", spec.row->name,
+                          " returned ", values[i].defined() ? to_string(values[i].type) : "nothing", " as result ", i,
+                          ", PyTorch's Meta kernel says ", expected);
+    const Type natural = is_dense(result.view) ? natural_type(result.view) : Type(result.view.dtype, {result.view.extent()});
+    outputs.push_back(write(e, zero(e, natural), result.view, values[i]));
+  }
+  // Several written arguments may be views of one cell: each write starts from the one before.
+  Values cells = inputs.cells;
+  for (size_t i = 0; i < spec.written.size(); ++i) {
+    const OperandSpec& operand = written_operand(spec, spec.written[i]);
+    const Value& x = values[fresh + i];
+    TORCH_INTERNAL_ASSERT(x.defined() && x.dims() == operand.view.sizes, "the lowering of ", spec.row->name, " returned ",
+                          x.defined() ? to_string(x.type) : "nothing", " for a written argument of ",
+                          Type(operand.view.dtype, operand.view.sizes));
+    cells[operand.cell] = write(e, cells[operand.cell], operand.view, e.convert(x, operand.view.dtype));
+    auto& written = signature->written_cells;
+    if (std::find(written.begin(), written.end(), operand.cell) == written.end()) written.push_back(operand.cell);
+  }
+  for (const int cell : signature->written_cells) outputs.push_back(cells[cell]);
+  for (const Value& output : outputs) signature->output_types.push_back(output.type);
+  signature->text = e.finish(signature->function, outputs);
+  return signature;
+}
+
+}  // namespace torch_tpu

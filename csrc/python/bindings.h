@@ -1,0 +1,10 @@
+// The parts of the extension module that have a file of their own.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace torch_tpu {
+
+void bind_device(pybind11::module_& m);
+
+}  // namespace torch_tpu

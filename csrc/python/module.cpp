@@ -1,0 +1,69 @@
+// The extension module torch_tpu._C: thin bindings over the layers below, each in a file
+// of its own where it is more than a few lines.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "aten/registration.h"
+#include "exec/counters.h"
+#include "exec/policy.h"
+#include "pjrt/pjrt.h"
+#include "python/bindings.h"
+
+namespace py = pybind11;
+
+namespace torch_tpu {
+
+namespace {
+
+// The innermost Python frame outside of torch and torch_tpu: "train.py:12".
+std::string locate_python() {
+  if (!Py_IsInitialized()) return {};
+  const py::gil_scoped_acquire gil;
+  std::string where;
+  PyFrameObject* frame = PyEval_GetFrame();  // borrowed
+  Py_XINCREF(frame);
+  while (frame != nullptr) {
+    PyCodeObject* code = PyFrame_GetCode(frame);
+    const std::string file = py::cast<std::string>(py::handle(code->co_filename));
+    Py_DECREF(code);
+    const bool ours = file.find("/torch/") != std::string::npos || file.find("/torch_tpu/") != std::string::npos;
+    if (!ours || where.empty()) where = file + ":" + std::to_string(PyFrame_GetLineNumber(frame));
+    PyFrameObject* back = ours ? PyFrame_GetBack(frame) : nullptr;
+    Py_DECREF(frame);
+    frame = back;
+  }
+  return where;
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_C, m) {
+  m.doc() = "The C++ core of torch_tpu.";
+  set_python_location(&locate_python);
+  register_rows();
+
+  const auto unlocked = py::call_guard<py::gil_scoped_release>();
+  m.def("set_mode", [](const std::string& name) { set_mode(mode_named(name)); }, unlocked);
+  m.def("get_mode", [] { return name_of(mode()); });
+  m.def("set_check_nan", &set_check_nan);
+  m.def("flush", &flush_all, unlocked);
+  m.def("step_end", &flush_all, unlocked);
+  m.def("synchronize", &synchronize, unlocked);
+  m.def("counters", &Counters::all);
+  m.def("registered_overloads", &registered_overloads);
+  m.def("table_problems", &table_problems);
+
+  m.def("set_plugin_candidates", &pjrt::set_plugin_candidates);
+  m.def("platform", [] {
+    const auto choice = pjrt::choose_plugin();
+    return choice ? (choice->kind == pjrt::PluginKind::kTpu ? "tpu" : "cpu") : "";
+  });
+  m.def("plugin_path", [] {
+    const auto choice = pjrt::choose_plugin();
+    return choice ? choice->path : std::string();
+  });
+
+  bind_device(m);
+}
+
+}  // namespace torch_tpu

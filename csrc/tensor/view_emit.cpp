@@ -1,0 +1,157 @@
+// Emission of the view algebra: read() and write() are inverses, kept side by side.
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+
+#include "stablehlo/compose.h"
+#include "tensor/view.h"
+
+namespace torch_tpu {
+
+namespace {
+
+int64_t bytes_of(at::ScalarType dtype) { return static_cast<int64_t>(c10::elementSize(dtype)); }
+
+Value zeros(Emitter& e, const Type& type) { return e.constant(at::isComplexType(type.dtype) ? at::Scalar(0.0) : at::Scalar(0), type); }
+
+// The first n elements, in one dimension; zeros where `x` is shorter.
+Value flat_prefix(Emitter& e, const Value& x, int64_t n) {
+  const Value flat = e.reshape(x, {x.type.numel()});
+  const int64_t missing = n - x.type.numel();
+  return missing == 0 ? flat : e.pad(flat, scalar(e, 0, x.dtype()), {0}, {missing});
+}
+
+// The bits of `x` as elements of another dtype, as Tensor.view(dtype): the last dimension
+// grows or shrinks. Complex numbers are pairs of reals, bools are bytes.
+Value as_dtype(Emitter& e, const Value& x, at::ScalarType dtype) {
+  const at::ScalarType from = x.dtype();
+  if (from == dtype) return x;
+  if (at::isComplexType(from)) {
+    Dims pair = x.dims();
+    pair.push_back(1);
+    const Value parts = e.concatenate({e.reshape(e.real(x), pair), e.reshape(e.imag(x), pair)},
+                                      static_cast<int64_t>(pair.size()) - 1);
+    return as_dtype(e, parts, dtype);
+  }
+  if (from == at::kBool) return as_dtype(e, e.convert(x, at::kByte), dtype);
+  if (at::isComplexType(dtype)) {
+    const Value reals = as_dtype(e, x, c10::toRealValueType(dtype));
+    const int64_t n = reals.type.numel();
+    const Value pairs = e.reshape(n % 2 == 0 ? reals : flat_prefix(e, reals, n + 1), {(n + 1) / 2, 2});
+    const Value real = e.slice(pairs, {0, 0}, {pairs.dim(0), 1});
+    const Value imag = e.slice(pairs, {0, 1}, {pairs.dim(0), 2});
+    return e.reshape(e.complex(real, imag), {pairs.dim(0)});
+  }
+  if (dtype == at::kBool) return e.convert(as_dtype(e, x, at::kByte), at::kBool);
+  const int64_t ratio = bytes_of(dtype) / std::min(bytes_of(from), bytes_of(dtype));
+  if (ratio > 1) {
+    const int64_t n = (x.type.numel() + ratio - 1) / ratio;
+    return e.bitcast(e.reshape(flat_prefix(e, x, n * ratio), {n, ratio}), Type(dtype, {n}));
+  }
+  Dims dims = x.dims();
+  if (bytes_of(from) > bytes_of(dtype)) dims.push_back(bytes_of(from) / bytes_of(dtype));
+  return e.bitcast(x, Type(dtype, dims));
+}
+
+// Flat positions of the view's elements, in view order, as a column for gather and scatter.
+Value positions(Emitter& e, const View& view) {
+  const at::ScalarType dtype = view.extent() < INT32_MAX ? at::kInt : at::kLong;
+  const Type type(dtype, view.sizes);
+  Value at = e.constant(view.offset, type);
+  for (int64_t i = 0; i < type.rank(); ++i) {
+    at = e.add(at, e.multiply(e.iota(type, i), view.strides[i]));
+  }
+  return e.reshape(at, {view.numel(), 1});
+}
+
+// The dims of the view that are neither 1 nor broadcast, in view order.
+Dims proper_positions(const View& view) {
+  Dims where;
+  for (size_t i = 0; i < view.sizes.size(); ++i) {
+    if (view.sizes[i] != 1 && view.strides[i] != 0) where.push_back(static_cast<int64_t>(i));
+  }
+  return where;
+}
+
+bool is_identity(c10::IntArrayRef permutation) {
+  for (size_t i = 0; i < permutation.size(); ++i) {
+    if (permutation[i] != static_cast<int64_t>(i)) return false;
+  }
+  return true;
+}
+
+// `base` of the view's dtype, long enough for it.
+Value prepare(Emitter& e, const Value& base, const View& view) {
+  const Value cast = as_dtype(e, base, view.dtype);
+  return view.extent() <= cast.type.numel() ? cast : flat_prefix(e, cast, view.extent());
+}
+
+}  // namespace
+
+Value read(Emitter& e, const Value& base, const View& view) {
+  if (view.numel() == 0) return zeros(e, Type(view.dtype, view.sizes));
+  const Value from = prepare(e, base, view);
+  const auto steps = find_steps(from.dims(), view);
+  if (!steps) {
+    const Value flat = e.reshape(from, {from.type.numel()});
+    const Value picked = e.gather(flat, positions(e, view),
+                                  {.collapsed_slice_dims = {0}, .start_index_map = {0}, .slice_sizes = {1}, .index_vector_dim = 1});
+    return e.reshape(picked, view.sizes);
+  }
+  Value x = e.slice(e.reshape(from, steps->refined), steps->start, steps->limit, steps->step);
+  x = e.reshape(x, steps->kept);
+  if (!is_identity(steps->permutation)) x = e.transpose(x, steps->permutation);
+  if (x.type.numel() == view.numel()) return e.reshape(x, view.sizes);
+  return e.broadcast_in_dim(x, view.sizes, proper_positions(view));
+}
+
+Value write(Emitter& e, const Value& base, const View& view, const Value& x) {
+  TORCH_INTERNAL_ASSERT(x.type == Type(view.dtype, view.sizes), "a value of type ", x.type, " written to a view of ",
+                        Type(view.dtype, view.sizes));
+  if (view.numel() == 0) return base;
+  const Value into = prepare(e, base, view);
+  const auto steps = find_steps(into.dims(), view);
+  Value written;
+  if (!steps) {
+    const Value flat = e.reshape(into, {into.type.numel()});
+    written = e.scatter(flat, positions(e, view), e.reshape(x, {view.numel()}),
+                        {.inserted_window_dims = {0}, .scatter_dims_to_operand_dims = {0}, .index_vector_dim = 1});
+  } else {
+    Dims shown, inverse(steps->permutation.size()), extents;
+    for (const int64_t i : proper_positions(view)) shown.push_back(view.sizes[i]);
+    for (size_t i = 0; i < inverse.size(); ++i) inverse[steps->permutation[i]] = static_cast<int64_t>(i);
+    Value update = e.reshape(x, shown);
+    if (!is_identity(inverse)) update = e.transpose(update, inverse);
+    const size_t rank = steps->refined.size();
+    bool strided = false, all = true;
+    Dims high, interior;
+    for (size_t i = 0; i < rank; ++i) {
+      const int64_t n = (steps->limit[i] - steps->start[i] + steps->step[i] - 1) / steps->step[i];
+      extents.push_back(n);
+      strided |= steps->step[i] != 1;
+      all &= n == steps->refined[i];
+      interior.push_back(steps->step[i] - 1);
+      high.push_back(steps->refined[i] - steps->limit[i]);
+    }
+    update = e.reshape(update, extents);
+    if (all) {
+      written = update;
+    } else if (!strided) {
+      Values starts;
+      for (const int64_t s : steps->start) starts.push_back(scalar(e, s, at::kInt));
+      written = e.dynamic_update_slice(e.reshape(into, steps->refined), update, starts);
+    } else {
+      const Value there = e.pad(e.constant(true, update.type.with(at::kBool)), scalar(e, false, at::kBool), steps->start, high, interior);
+      const Value padded = e.pad(update, scalar(e, 0, update.dtype()), steps->start, high, interior);
+      written = e.select(there, padded, e.reshape(into, steps->refined));
+    }
+  }
+  const Value back = as_dtype(e, e.reshape(written, into.dims()), base.dtype());
+  const int64_t n = base.type.numel();
+  if (back.type.numel() == n) return e.reshape(back, base.dims());
+  // Longer than before: the storage has been resized, or its bytes were an odd number of elements.
+  return view.extent() * bytes_of(view.dtype) > n * bytes_of(base.dtype()) ? e.reshape(back, {back.type.numel()})
+                                                                         : e.reshape(e.slice(e.reshape(back, {back.type.numel()}), {0}, {n}), base.dims());
+}
+
+}  // namespace torch_tpu
