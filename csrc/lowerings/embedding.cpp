@@ -32,7 +32,7 @@ Value table_gradient(Emitter& e, const Call& c, const Value& grads, const Value&
   const int64_t padding = c.integer("padding_idx");
   const Type result(grads.dtype(), {size, grads.dim(1)});
   if (size == 0 || grads.type.numel() == 0) return e.constant(0, result.with(dtype));
-  Value where = positions(e, index, size, false);
+  Value where = normalized_index(e, index, size, false);
   Value rows = grads;
   if (c.flag("scale_grad_by_freq")) {
     rows = e.divide(rows, as_rows(e, frequency(e, where, size, rows.dtype()), rows.dim(1)));
@@ -50,7 +50,7 @@ Value lower_embedding(Emitter& e, const Call& c) {
   Dims dims = indices.dims();
   dims.push_back(weight.dim(1));
   if (weight.type.numel() == 0 || indices.type.numel() == 0) return e.constant(0, weight.type.with(dims));
-  return e.reshape(take(e, weight, 0, positions(e, flatten(e, indices), weight.dim(0), false)), dims);
+  return e.reshape(take(e, weight, 0, normalized_index(e, flatten(e, indices), weight.dim(0), false)), dims);
 }
 
 Value lower_embedding_dense_backward(Emitter& e, const Call& c) {
@@ -79,7 +79,7 @@ Value lower_embedding_renorm(Emitter& e, const Call& c) {
   const Value self = c.tensor("self");
   const Value index = flatten(e, c.tensor("indices"));
   if (self.type.numel() == 0 || index.dim(0) == 0) return self;
-  const Value where = positions(e, index, self.dim(0), false);
+  const Value where = normalized_index(e, index, self.dim(0), false);
   const at::ScalarType compute = opmath(self.dtype());
   const Value rows = e.convert(take(e, self, 0, where), compute);
   const Value norms = row_norms(e, rows, c.real("norm_type"));
@@ -110,12 +110,12 @@ Values lower_embedding_bag(Emitter& e, const Call& c) {
   }
   const at::ScalarType compute = opmath(weight.dtype());
 
-  const Value starts = positions(e, slice_dim(e, offsets, 0, 0, bags), count, false);
+  const Value starts = normalized_index(e, slice_dim(e, offsets, 0, 0, bags), count, false);
   const Value marks = scatter_rows(e, e.constant(0, Type(at::kInt, {count})), 0, starts,
                                    e.constant(1, Type(at::kInt, {bags})), "add");
   const Value bag = e.subtract(running_sum(e, marks), at::Scalar(1));
 
-  Value where = positions(e, indices, weight.dim(0), false);
+  Value where = normalized_index(e, indices, weight.dim(0), false);
   const Value keeps = e.compare("NE", where, at::Scalar(padding));
   const Value target = e.select(keeps, bag, e.constant(bags, bag.type));
   const Value sizes = scatter_rows(e, e.constant(0, Type(at::kInt, {bags})), 0, target,
@@ -167,7 +167,7 @@ Value lower_embedding_bag_backward(Emitter& e, const Call& c) {
     const Value sums = scatter_elements(e, e.constant(0, table), 0, c.tensor("maximum_indices"), grads, "add");
     return e.convert(sums, grad.dtype());
   }
-  const Value bag = positions(e, c.tensor("offset2bag"), grad.dim(0), false);
+  const Value bag = normalized_index(e, c.tensor("offset2bag"), grad.dim(0), false);
   Value rows = take(e, grads, 0, bag);
   if (mode == kMean) {
     const Value sizes = e.maximum(take(e, c.tensor("bag_size"), 0, bag), at::Scalar(1));
@@ -192,8 +192,8 @@ Value lower_embedding_bag_per_sample_weights_backward(Emitter& e, const Call& c)
   const Type result(grad.dtype(), indices.dims());
   if (indices.dim(0) == 0 || grad.type.numel() == 0 || weight.type.numel() == 0) return e.constant(0, result);
   const at::ScalarType compute = opmath(grad.dtype());
-  const Value bag = positions(e, c.tensor("offset2bag"), grad.dim(0), false);
-  const Value where = positions(e, indices, weight.dim(0), false);
+  const Value bag = normalized_index(e, c.tensor("offset2bag"), grad.dim(0), false);
+  const Value where = normalized_index(e, indices, weight.dim(0), false);
   const Value products = e.multiply(e.convert(take(e, grad, 0, bag), compute),
                                     e.convert(take(e, weight, 0, where), compute));
   const Value sums = sum(e, products, {1});

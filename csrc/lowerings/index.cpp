@@ -37,7 +37,7 @@ Indexed find_indexed(Emitter& e, const Value& x, const Values& indices) {
   column.push_back(1);
   bool wide = false;
   for (const int64_t d : found.dims) {
-    const Value where = broadcast_to(e, positions(e, indices[d], x.dim(d), true), shape);
+    const Value where = broadcast_to(e, normalized_index(e, indices[d], x.dim(d), true), shape);
     wide = wide || where.dtype() == at::kLong;
     columns.push_back(e.reshape(where, column));
   }
@@ -151,7 +151,7 @@ Value lower_index_select(Emitter& e, const Call& c) {
   if (result.numel() == 0 || self.type.numel() == 0) {
     return e.reshape(e.constant(0, result), c.tensor("self").rank() == 0 ? Dims{} : result.dims);
   }
-  const Value rows = take(e, self, dim, positions(e, index, self.dim(dim), false));
+  const Value rows = take(e, self, dim, normalized_index(e, index, self.dim(dim), false));
   return c.tensor("self").rank() == 0 ? e.reshape(rows, {}) : rows;
 }
 
@@ -165,21 +165,21 @@ Value lower_gather(Emitter& e, const Call& c) {
   Dims corner = index.dims();
   corner[dim] = self.dim(dim);
   const Value read = e.slice(self, Dims(corner.size(), 0), corner);
-  return e.reshape(gather_along(e, read, dim, positions(e, index, self.dim(dim), false)), given.dims());
+  return e.reshape(gather_along(e, read, dim, normalized_index(e, index, self.dim(dim), false)), given.dims());
 }
 
 Value lower_take(Emitter& e, const Call& c) {
   const Value self = flatten(e, c.tensor("self"));
   const Value index = c.tensor("index");
   if (index.type.numel() == 0 || self.dim(0) == 0) return e.constant(0, self.type.with(index.dims()));
-  const Value where = positions(e, flatten(e, index), self.dim(0), true);
+  const Value where = normalized_index(e, flatten(e, index), self.dim(0), true);
   return e.reshape(take(e, self, 0, where), index.dims());
 }
 
 Value lower_put(Emitter& e, const Call& c) {
   const Value self = c.tensor("self");
   const Value flat = flatten(e, self);
-  const Value where = positions(e, flatten(e, c.tensor("index")), flat.dim(0), true);
+  const Value where = normalized_index(e, flatten(e, c.tensor("index")), flat.dim(0), true);
   const Value source = e.convert(flatten(e, c.tensor("source")), self.dtype());
   return e.reshape(scatter_rows(e, flat, 0, where, source, c.flag("accumulate") ? "add" : ""), self.dims());
 }
@@ -231,7 +231,7 @@ Value lower_repeat_interleave(Emitter& e, const Call& c) {
   const Type result(repeats.dtype(), {size});
   if (size == 0 || repeats.dim(0) == 0) return e.constant(0, result);
   const Value ends = running_sum(e, e.convert(repeats, at::kLong));
-  const Value marks = scatter_rows(e, e.constant(0, Type(at::kInt, {size})), 0, positions(e, ends, size, false),
+  const Value marks = scatter_rows(e, e.constant(0, Type(at::kInt, {size})), 0, normalized_index(e, ends, size, false),
                                    e.constant(1, Type(at::kInt, repeats.dims())), "add");
   return e.convert(running_sum(e, marks), repeats.dtype());
 }

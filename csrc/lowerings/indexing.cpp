@@ -7,12 +7,11 @@
 #include <limits>
 #include <string>
 
+#include "lowerings/scan.h"
+
 namespace torch_tpu {
 
 namespace {
-
-// Elements a running sum is computed over at once; longer ones go by blocks of it.
-constexpr int64_t kBlock = 128;
 
 at::ScalarType position_dtype(int64_t size) {
   return size < std::numeric_limits<int32_t>::max() ? at::kInt : at::kLong;
@@ -30,9 +29,7 @@ bool accumulates(std::string_view name) { return name == "add" || name == "multi
 
 }  // namespace
 
-Value at_least_1d(Emitter& e, const Value& x) { return x.rank() == 0 ? e.reshape(x, {1}) : x; }
-
-Value positions(Emitter& e, const Value& index, int64_t size, bool wrap) {
+Value normalized_index(Emitter& e, const Value& index, int64_t size, bool wrap) {
   const at::ScalarType wanted = position_dtype(size);
   Value x = index;
   if (x.dtype() != at::kLong) x = e.convert(x, wanted);
@@ -73,45 +70,14 @@ Value scatter_elements(Emitter& e, const Value& x, int64_t dim, const Value& ind
   Dims corner = where.dims();
   corner[dim] = x.dim(dim);
   const Value base = e.convert(e.slice(x, zeros, corner), compute);
-  Value written = scatter_along(e, base, dim, positions(e, where, x.dim(dim), false), given, on_dtype(name, compute));
+  Value written = scatter_along(e, base, dim, normalized_index(e, where, x.dim(dim), false), given, on_dtype(name, compute));
   written = e.convert(written, x.dtype());
   if (corner == x.dims()) return written;
   return e.dynamic_update_slice(x, written, Values(static_cast<size_t>(x.rank()), scalar(e, 0, at::kInt)));
 }
 
 Value running_sum(Emitter& e, const Value& x) {
-  const int64_t last = x.rank() - 1;
-  const int64_t size = x.dim(last);
-  if (x.type.numel() == 0 || size == 1) return x;
-  const Value zero = scalar(e, 0, x.dtype());
-  const Dims none(static_cast<size_t>(x.rank()), 0);
-  // `v` with its elements moved `by` places towards the end of `dim`, zeros coming in.
-  const auto shifted = [&](const Value& v, int64_t dim, int64_t by) {
-    Dims low(static_cast<size_t>(v.rank()), 0);
-    Dims high = low;
-    low[dim] = by;
-    high[dim] = -by;
-    return e.pad(v, zero, low, high);
-  };
-  if (size <= kBlock) {
-    Value total = x;
-    for (int64_t by = 1; by < size; by *= 2) total = e.add(total, shifted(total, last, by));
-    return total;
-  }
-  const int64_t blocks = (size + kBlock - 1) / kBlock;
-  Dims high = none;
-  high[last] = blocks * kBlock - size;
-  Dims split = x.dims();
-  split[last] = blocks;
-  split.push_back(kBlock);
-  const Value within = running_sum(e, e.reshape(e.pad(x, zero, none, high), split));
-  Dims block_dims(split.begin(), split.end() - 1);
-  const Value totals = e.reshape(slice_dim(e, within, last + 1, kBlock - 1, kBlock), block_dims);
-  const Value before = shifted(running_sum(e, totals), last, 1);
-  const Value all = e.add(within, broadcast_along(e, before, split, {last + 1}));
-  Dims joined = x.dims();
-  joined[last] = blocks * kBlock;
-  return slice_dim(e, e.reshape(all, joined), last, 0, size);
+  return scan(e, x, scalar(e, 0, x.dtype()), x.rank() - 1, "add");
 }
 
 Value running_count(Emitter& e, const Value& mask) {

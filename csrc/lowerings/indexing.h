@@ -2,13 +2,14 @@
 // StableHLO wants them, rows and elements written at positions, running sums.
 #pragma once
 
+#include "lowerings/reduction.h"
 #include "stablehlo/compose.h"
 
 namespace torch_tpu {
 
 // Positions along a dim of `size` elements, in int32 where that suffices. Out of range stays out of
 // range, so reads clamp it and writes drop it. `wrap`: negative positions count from the end.
-Value positions(Emitter& e, const Value& index, int64_t size, bool wrap);
+Value normalized_index(Emitter& e, const Value& index, int64_t size, bool wrap);
 
 // `x` with `updates` written at rows `index` (1-D) along `dim`; `name` as in scatter_along: the operation
 // that combines old and new, empty to replace. REQUIRES: updates' dims are x's, with index's length at `dim`.
@@ -25,8 +26,5 @@ Value running_sum(Emitter& e, const Value& x);
 Value running_count(Emitter& e, const Value& mask);
 // The positions of the first `size` true elements of a 1-D bool, in running_count's dtype; -1 where there are fewer.
 Value true_positions(Emitter& e, const Value& mask, int64_t size);
-
-// x as it is, or of shape [1] if it is 0-d.
-Value at_least_1d(Emitter& e, const Value& x);
 
 }  // namespace torch_tpu

@@ -114,7 +114,7 @@ Rows rows_of(Emitter& e, const Call& c, bool with_source) {
   Rows rows;
   rows.self = at_least_1d(e, c.tensor("self"));
   rows.dim = Call::wrap(c.integer("dim"), rows.self.rank());
-  rows.index = positions(e, at_least_1d(e, c.tensor("index")), rows.self.dim(rows.dim), !with_source);
+  rows.index = normalized_index(e, at_least_1d(e, c.tensor("index")), rows.self.dim(rows.dim), !with_source);
   if (with_source) {
     Dims dims = rows.self.dims();
     dims[rows.dim] = rows.index.dim(0);
