@@ -15,13 +15,6 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// 0-d: whether any element of `pred` is true.
-Value any_of(Emitter& e, const Value& pred) {
-  Dims all;
-  for (const auto d : c10::irange(pred.rank())) all.push_back(d);
-  return all.empty() ? pred : e.reduce(pred, at::Scalar(false), all, "or");
-}
-
 Value lgamma(Emitter& e, const Value& x) { return e.unary("chlo.lgamma", x); }
 
 Value digamma(Emitter& e, const Value& x) {

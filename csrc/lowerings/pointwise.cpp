@@ -10,7 +10,8 @@
 namespace torch_tpu {
 
 Value operand(Emitter& e, const Call& c, std::string_view name, at::ScalarType dtype) {
-  return c.is_number(name) ? c.number(name, dtype) : e.convert(c.tensor(name), dtype);
+  const bool number = c.is_number(name) || c.is_integral_number(name);
+  return number ? c.number(name, dtype) : e.convert(c.tensor(name), dtype);
 }
 
 Values broadcast_all(Emitter& e, const Values& values) {
@@ -66,6 +67,20 @@ bool is_floating(const Value& x) { return c10::isFloatingType(x.dtype()); }
 bool is_complex(const Value& x) { return c10::isComplexType(x.dtype()); }
 
 Value like(Emitter& e, const at::Scalar& value, const Value& x) { return e.constant_like(value, x); }
+
+Value any_of(Emitter& e, const Value& pred) {
+  Dims all;
+  for (const auto d : c10::irange(pred.rank())) all.push_back(d);
+  return all.empty() ? pred : e.reduce(pred, at::Scalar(false), all, "or");
+}
+
+Value conjugate(Emitter& e, const Value& x) {
+  return is_complex(x) ? e.complex(e.real(x), e.negate(e.imag(x))) : x;
+}
+
+Value sigmoid(Emitter& e, const Value& x) {
+  return is_complex(x) ? reciprocal(e, one_plus(e, e.unary("exponential", e.negate(x)))) : e.unary("logistic", x);
+}
 
 Value magnitude(Emitter& e, const Value& x) {
   const bool has_sign = !c10::isIntegralType(x.dtype(), /*includeBool=*/true) || c10::isSignedType(x.dtype());

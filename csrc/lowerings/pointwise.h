@@ -40,6 +40,11 @@ bool is_floating(const Value& x);
 bool is_complex(const Value& x);
 // A splat in x's type.
 Value like(Emitter& e, const at::Scalar& value, const Value& x);
+// 0-d: whether any element of a bool value is true.
+Value any_of(Emitter& e, const Value& pred);
+Value conjugate(Emitter& e, const Value& x);
+// 1 / (1 + exp(-x))
+Value sigmoid(Emitter& e, const Value& x);
 // x's absolute value in a real dtype; integers without a sign stay as they are.
 Value magnitude(Emitter& e, const Value& x);
 Value square(Emitter& e, const Value& x);

@@ -1,7 +1,5 @@
 // Functions of one tensor: signs, rounding, exponentials, logarithms, trigonometry.
 // Special functions are in special.cpp, gamma.cpp and bessel.cpp.
-#include <c10/util/irange.h>
-
 #include <cmath>
 #include <limits>
 
@@ -114,10 +112,6 @@ Value log10(Emitter& e, const Value& x) {
   return e.divide(e.unary("log", x), M_LN10);
 }
 
-Value sigmoid(Emitter& e, const Value& x) {
-  return is_complex(x) ? reciprocal(e, one_plus(e, e.unary("exponential", e.negate(x)))) : e.unary("logistic", x);
-}
-
 Value reciprocal_root(Emitter& e, const Value& x) {
   return is_complex(x) ? reciprocal(e, e.unary("sqrt", x)) : e.unary("rsqrt", x);
 }
@@ -153,10 +147,6 @@ Values lower_frexp(Emitter& e, const Call& c) {
   const Value self = c.tensor("self");
   auto [mantissa, exponent] = split_exponent(e, e.convert(self, opmath(self.dtype())));
   return {e.convert(mantissa, self.dtype()), exponent};
-}
-
-Value conjugate(Emitter& e, const Value& x) {
-  return is_complex(x) ? e.complex(e.real(x), e.negate(e.imag(x))) : x;
 }
 
 Value lower_polar(Emitter& e, const Call& c) {

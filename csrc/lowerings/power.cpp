@@ -1,0 +1,93 @@
+// Powers, and the functions of two numbers that are made of exponentials: pow,
+// ldexp, logaddexp, hypot, atan2.
+#include <cmath>
+
+#include "lowerings/families.h"
+#include "lowerings/pointwise.h"
+
+namespace torch_tpu {
+
+namespace {
+
+Value power(Emitter& e, const Value& base, const Value& exponent) {
+  if (base.dtype() == at::kBool) return e.logical_or(base, e.logical_not(exponent));
+  return e.power(base, exponent);
+}
+
+// x^exponent where that has a cheaper form, the one PyTorch also takes; undefined otherwise.
+Value cheap_power(Emitter& e, const Call& c, const Value& x) {
+  const auto is = [&c](double exponent) { return c.equals("exponent", exponent); };
+  if (is(2)) return square(e, x);
+  if (is(1)) return x;
+  if (is(3)) return e.multiply(square(e, x), x);
+  if (is(0)) return like(e, 1, x);
+  if (!is_floating(x) && !is_complex(x)) return {};
+  if (is(0.5)) return e.unary("sqrt", x);
+  if (is(-0.5) && !is_complex(x)) return e.unary("rsqrt", x);
+  if (is(-1)) return reciprocal(e, x);
+  if (is(-2)) return reciprocal(e, square(e, x));
+  return {};
+}
+
+Value lower_pow_scalar(Emitter& e, const Call& c) {
+  const at::ScalarType dtype = c.common_dtype(Promote::kDefault, {"self", "exponent"});
+  const Value x = operand(e, c, "self", opmath(dtype));
+  Value y = cheap_power(e, c, x);
+  if (!y.defined()) y = power(e, x, c.number("exponent", x.type));
+  return e.convert(y, dtype);
+}
+
+// self * 2^other
+Value lower_ldexp(Emitter& e, const Call& c) {
+  const at::ScalarType dtype = c.common_dtype(Promote::kIntToFloat, {"self", "other"});
+  const Values xs = operands(e, c, {"self", "other"}, opmath(dtype));
+  return e.convert(e.multiply(xs[0], exp2(e, xs[1])), dtype);
+}
+
+// log(exp(a) + exp(b)), and the same of powers of 2 with `to_natural` = log(2).
+Value log_sum(Emitter& e, const Value& a, const Value& b, double to_natural) {
+  const auto scaled = [&e](const Value& x, double by) { return by == 1 ? x : e.multiply(x, by); };
+  if (is_complex(a)) {
+    const Value a_first = e.compare("GE", e.real(a), e.real(b));
+    const Value high = e.select(a_first, a, b);
+    const Value low = e.select(a_first, b, a);
+    const Value ratio = e.unary("exponential", scaled(e.subtract(low, high), to_natural));
+    return e.add(high, scaled(e.unary("log_plus_one", ratio), 1 / to_natural));
+  }
+  const Value distance = e.unary("abs", e.subtract(a, b));
+  const Value rest = e.unary("log_plus_one", e.unary("exponential", scaled(e.negate(distance), to_natural)));
+  const Value sum = e.add(e.maximum(a, b), scaled(rest, 1 / to_natural));
+  // inf - inf is no distance.
+  return e.select(e.logical_and(is_infinite(e, a), e.compare("EQ", a, b)), a, sum);
+}
+Value log_add_exp(Emitter& e, const Value& a, const Value& b) { return log_sum(e, a, b, 1); }
+Value log_add_exp2(Emitter& e, const Value& a, const Value& b) { return log_sum(e, a, b, M_LN2); }
+
+// sqrt(a^2 + b^2) without overflow on the way.
+Value hypot(Emitter& e, const Value& a, const Value& b) {
+  const Value x = e.unary("abs", a);
+  const Value y = e.unary("abs", b);
+  const Value high = e.maximum(x, y);
+  const Value ratio = e.divide(e.minimum(x, y), high);
+  const Value size = e.multiply(high, e.unary("sqrt", one_plus(e, square(e, ratio))));
+  const Value result = e.select(e.compare("EQ", high, 0), high, size);
+  const Value infinite = e.logical_or(is_infinite(e, a), is_infinite(e, b));
+  return e.select(infinite, like(e, INFINITY, a), result);
+}
+
+Value atan2(Emitter& e, const Value& a, const Value& b) { return e.binary("atan2", a, b); }
+
+}  // namespace
+
+void add_power(Table& t) {
+  add_math(t, "aten::pow.Tensor_Tensor", power, "self", "exponent", Promote::kDefault);
+  add_math(t, "aten::pow.Scalar", power, "self", "exponent", Promote::kDefault);
+  t.add("aten::pow.Tensor_Scalar", lower_pow_scalar);
+  t.add("aten::ldexp.Tensor", lower_ldexp);
+  add_math(t, "aten::logaddexp", log_add_exp);
+  add_math(t, "aten::logaddexp2", log_add_exp2);
+  add_math(t, "aten::hypot", hypot);
+  add_math(t, "aten::atan2", atan2);
+}
+
+}  // namespace torch_tpu
