@@ -112,8 +112,8 @@ bool Observations::see_equals(size_t argument, double constant) {
   return true;
 }
 
-Call::Call(Emitter& emitter, std::vector<std::string> names, std::vector<Argument> arguments,
-           std::vector<Type> results, Context context, Observations& observations, Value random_state)
+Call::Call(Emitter& emitter, std::vector<std::string> names, std::vector<Argument> arguments, std::vector<Type> results,
+           Context context, Observations& observations, Value random_state)
     : e_(emitter),
       names_(std::move(names)),
       arguments_(std::move(arguments)),
@@ -291,9 +291,7 @@ std::vector<int64_t> Call::integers(std::string_view name) const {
   return get<std::vector<int64_t>>(at(name), name, "ints");
 }
 
-std::vector<bool> Call::flags(std::string_view name) const {
-  return get<std::vector<bool>>(at(name), name, "bools");
-}
+std::vector<bool> Call::flags(std::string_view name) const { return get<std::vector<bool>>(at(name), name, "bools"); }
 
 std::string Call::text(std::string_view name) const { return get<std::string>(at(name), name, "a string"); }
 
@@ -343,8 +341,7 @@ Value Call::random_bits(at::ScalarType dtype, c10::IntArrayRef dims) const {
   TORCH_INTERNAL_ASSERT(random_state_.defined(), "the row is not marked draws_random()");
   TORCH_INTERNAL_ASSERT(dtype == at::kUInt32 || dtype == at::kUInt64);
   const Type type(dtype, dims);
-  const Value state =
-      draws_ == 0 ? random_state_ : e_.add(random_state_, e_.list({0, draws_}, at::kUInt64));
+  const Value state = draws_ == 0 ? random_state_ : e_.add(random_state_, e_.list({0, draws_}, at::kUInt64));
   // A step of the counter gives 64 bits; 32-bit draws use half of what is reserved here.
   draws_ += std::max<int64_t>(type.numel(), 1);
   return e_.random_bits(state, type);

@@ -26,7 +26,8 @@ using Drawing = Fixture;
 using Access = Fixture;
 
 TEST_F(Promotion, LetsDimensionsOutrankZeroDimAndNumbers) {
-  EXPECT_EQ(call({"self", "other"}, {tensor(at::kBFloat16, {2}), tensor(at::kDouble, {})}).common_dtype(), at::kBFloat16);
+  EXPECT_EQ(call({"self", "other"}, {tensor(at::kBFloat16, {2}), tensor(at::kDouble, {})}).common_dtype(),
+            at::kBFloat16);
   EXPECT_EQ(call({"self", "other"}, {tensor(at::kChar, {2}), number(3)}).common_dtype(), at::kChar);
   EXPECT_EQ(call({"self", "other"}, {tensor(at::kChar, {2}), number(3.0)}).common_dtype(), at::kFloat);
   EXPECT_EQ(call({"self", "other"}, {tensor(at::kHalf, {}), number(3.0)}).common_dtype(), at::kHalf);

@@ -126,9 +126,10 @@ Values lower_foreach_powsum(Emitter& e, const Call& c) {
 }  // namespace
 
 void add_foreach(Table& t) {
-  for (const char* op : {"abs",  "acos",  "asin",  "atan",  "ceil",       "cos",   "cosh",    "erf",  "erfc", "exp", "expm1",
-                         "floor", "frac", "lgamma", "log",  "log10",      "log1p", "log2",    "max",  "neg",  "reciprocal",
-                         "round", "rsqrt", "sigmoid", "sign", "sin",      "sinh",  "sqrt",    "tan",  "tanh", "trunc"}) {
+  for (const char* op :
+       {"abs",   "acos",    "asin",   "atan", "ceil",  "cos",   "cosh", "erf",  "erfc", "exp",        "expm1",
+        "floor", "frac",    "lgamma", "log",  "log10", "log1p", "log2", "max",  "neg",  "reciprocal", "round",
+        "rsqrt", "sigmoid", "sign",   "sin",  "sinh",  "sqrt",  "tan",  "tanh", "trunc"}) {
     add_unary_each(t, op);
   }
 
@@ -139,7 +140,8 @@ void add_foreach(Table& t) {
   add_binary_each(t, "mul", "aten::mul.Tensor");
   add_binary_each(t, "div", "aten::div.Tensor");
   for (const std::string op : {"mul", "div"}) {
-    add_each(t, "aten::_foreach_" + op + ".Tensor", "aten::" + op + ".Tensor", {pass("self", "self"), pass("other", "other")});
+    add_each(t, "aten::_foreach_" + op + ".Tensor", "aten::" + op + ".Tensor",
+             {pass("self", "self"), pass("other", "other")});
   }
   add_binary_each(t, "clamp_max", "aten::minimum");
   add_binary_each(t, "clamp_min", "aten::maximum");

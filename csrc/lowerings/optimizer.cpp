@@ -114,18 +114,16 @@ Values lower_adam(Emitter& e, const Call& c, bool decoupled) {
     const Value old_average = e.convert(averages[i], type.dtype);
     const Value average =
         e.add(old_average, e.multiply(splat(e, one_minus(e, beta1), type), e.subtract(gradient, old_average)));
-    const Value square =
-        e.add(e.multiply(splat(e, beta2, type), e.convert(squares[i], type.dtype)),
-              e.multiply(splat(e, one_minus(e, beta2), type), e.multiply(gradient, gradient)));
+    const Value square = e.add(e.multiply(splat(e, beta2, type), e.convert(squares[i], type.dtype)),
+                               e.multiply(splat(e, one_minus(e, beta2), type), e.multiply(gradient, gradient)));
     Value largest = square;
     if (amsgrad) {
       largest = e.maximum(e.convert(maxima[i], type.dtype), square);
       new_maxima.push_back(step.kept_if_skipped(largest, maxima[i]));
     }
-    const Value denominator = e.add(e.divide(e.unary("sqrt", largest), splat(e, element(e, corrections, i), type)),
-                                    c.number("eps", type));
-    const Value change =
-        e.divide(e.multiply(splat(e, element(e, step_sizes, i), type), average), denominator);
+    const Value denominator =
+        e.add(e.divide(e.unary("sqrt", largest), splat(e, element(e, corrections, i), type)), c.number("eps", type));
+    const Value change = e.divide(e.multiply(splat(e, element(e, step_sizes, i), type), average), denominator);
     parameters.push_back(step.updated(i, e.subtract(parameter, change)));
     new_averages.push_back(step.kept_if_skipped(average, averages[i]));
     new_squares.push_back(step.kept_if_skipped(square, squares[i]));
@@ -166,8 +164,7 @@ Values lower_fused_adagrad(Emitter& e, const Call& c) {
   Step step(e, c);
   if (step.size() == 0) return {};
   const Value counts = step_counts(e, c);
-  const Value slowdown =
-      e.add(e.multiply(e.subtract(counts, 1), c.number("lr_decay", counts.type)), 1);
+  const Value slowdown = e.add(e.multiply(e.subtract(counts, 1), c.number("lr_decay", counts.type)), 1);
   const Value rates = e.divide(c.number("lr", counts.type), slowdown);
   const Values sums = c.tensors("state_sums");
   Values parameters, new_sums;
@@ -199,8 +196,7 @@ Values lower_amp_unscale(Emitter& e, const Call& c) {
     found = e.logical_or(found, e.reduce(infinite, false, c.dims("dim", x.rank()), "or"));
   }
   const Value before = c.tensor("found_inf");
-  results.push_back(e.reshape(
-      e.select(found, scalar(e, 1, before.dtype()), e.reshape(before, {})), before.dims()));
+  results.push_back(e.reshape(e.select(found, scalar(e, 1, before.dtype()), e.reshape(before, {})), before.dims()));
   return results;
 }
 

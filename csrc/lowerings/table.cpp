@@ -60,8 +60,12 @@ const Table& table() {
     add_bessel(t);
     add_binary(t);
     add_bitwise(t);
+    add_class_loss(t);
     add_convolution(t);
+    add_ctc_loss(t);
+    add_distance(t);
     add_embedding(t);
+    add_extreme(t);
     add_factory(t);
     add_fractional_pool(t);
     add_gamma(t);
@@ -83,6 +87,7 @@ const Table& table() {
     add_reduce(t);
     add_scan(t);
     add_scatter(t);
+    add_search(t);
     add_shape(t);
     add_shape_backward(t);
     add_softmax(t);
@@ -91,6 +96,7 @@ const Table& table() {
     add_ternary(t);
     add_unary(t);
     add_upsample(t);
+    add_variance(t);
     add_foreach(t);  // made of the other families' rows
     return t;
   }();

@@ -10,9 +10,7 @@ namespace torch_tpu {
 
 namespace {
 
-bool holds(c10::IntArrayRef dims, int64_t value) {
-  return std::find(dims.begin(), dims.end(), value) != dims.end();
-}
+bool holds(c10::IntArrayRef dims, int64_t value) { return std::find(dims.begin(), dims.end(), value) != dims.end(); }
 
 // 0 .. rank - 1 without `dims`.
 Dims others(int64_t rank, c10::IntArrayRef dims) {
@@ -115,9 +113,7 @@ at::ScalarType opmath(at::ScalarType dtype) { return c10::isReducedFloatingType(
 
 Value is_nan(Emitter& e, const Value& x) { return e.compare("NE", x, x); }
 
-Value scalar(Emitter& e, const at::Scalar& value, at::ScalarType dtype) {
-  return e.constant(value, Type(dtype, {}));
-}
+Value scalar(Emitter& e, const at::Scalar& value, at::ScalarType dtype) { return e.constant(value, Type(dtype, {})); }
 
 Value sum(Emitter& e, const Value& x, c10::IntArrayRef dims) {
   if (dims.empty()) return x;
@@ -216,8 +212,8 @@ std::pair<Value, Value> sort_with_indices(Emitter& e, const Value& x, int64_t di
     if (c10::isFloatingType(a.dtype())) {
       const Value nan_a = is_nan(e, a);
       const Value nan_b = is_nan(e, b);
-      const Value by_nan = descending ? e.logical_and(nan_a, e.logical_not(nan_b))
-                                      : e.logical_and(nan_b, e.logical_not(nan_a));
+      const Value by_nan =
+          descending ? e.logical_and(nan_a, e.logical_not(nan_b)) : e.logical_and(nan_b, e.logical_not(nan_a));
       first = e.logical_or(first, by_nan);
     }
     return Values{first};

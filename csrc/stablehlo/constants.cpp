@@ -58,18 +58,26 @@ std::string narrow_float_text(double value) {
 
 std::string floating_text(double value, at::ScalarType dtype) {
   switch (dtype) {
-    case at::kDouble: return std::isfinite(value) ? decimal(value) : hex(std::bit_cast<uint64_t>(value));
+    case at::kDouble:
+      return std::isfinite(value) ? decimal(value) : hex(std::bit_cast<uint64_t>(value));
     case at::kFloat: {
       const float rounded = static_cast<float>(value);
       return std::isfinite(rounded) ? float_text(rounded) : hex(std::bit_cast<uint32_t>(rounded));
     }
-    case at::kHalf: return narrow_float_text<c10::Half>(value);
-    case at::kBFloat16: return narrow_float_text<c10::BFloat16>(value);
-    case at::kFloat8_e5m2: return narrow_float_text<c10::Float8_e5m2>(value);
-    case at::kFloat8_e4m3fn: return narrow_float_text<c10::Float8_e4m3fn>(value);
-    case at::kFloat8_e5m2fnuz: return narrow_float_text<c10::Float8_e5m2fnuz>(value);
-    case at::kFloat8_e4m3fnuz: return narrow_float_text<c10::Float8_e4m3fnuz>(value);
-    default: TORCH_INTERNAL_ASSERT(false, "no floating constant of ", dtype);
+    case at::kHalf:
+      return narrow_float_text<c10::Half>(value);
+    case at::kBFloat16:
+      return narrow_float_text<c10::BFloat16>(value);
+    case at::kFloat8_e5m2:
+      return narrow_float_text<c10::Float8_e5m2>(value);
+    case at::kFloat8_e4m3fn:
+      return narrow_float_text<c10::Float8_e4m3fn>(value);
+    case at::kFloat8_e5m2fnuz:
+      return narrow_float_text<c10::Float8_e5m2fnuz>(value);
+    case at::kFloat8_e4m3fnuz:
+      return narrow_float_text<c10::Float8_e4m3fnuz>(value);
+    default:
+      TORCH_INTERNAL_ASSERT(false, "no floating constant of ", dtype);
   }
 }
 
@@ -84,22 +92,30 @@ uint64_t integer_bits(const at::Scalar& value) {
 std::string integer_text(const at::Scalar& value, at::ScalarType dtype) {
   const uint64_t bits = integer_bits(value);
   switch (dtype) {
-    case at::kByte: return std::to_string(static_cast<uint8_t>(bits));
-    case at::kChar: return std::to_string(static_cast<int8_t>(bits));
-    case at::kShort: return std::to_string(static_cast<int16_t>(bits));
-    case at::kInt: return std::to_string(static_cast<int32_t>(bits));
-    case at::kLong: return std::to_string(static_cast<int64_t>(bits));
-    case at::kUInt16: return std::to_string(static_cast<uint16_t>(bits));
-    case at::kUInt32: return std::to_string(static_cast<uint32_t>(bits));
-    case at::kUInt64: return std::to_string(bits);
-    default: TORCH_INTERNAL_ASSERT(false, "no integer constant of ", dtype);
+    case at::kByte:
+      return std::to_string(static_cast<uint8_t>(bits));
+    case at::kChar:
+      return std::to_string(static_cast<int8_t>(bits));
+    case at::kShort:
+      return std::to_string(static_cast<int16_t>(bits));
+    case at::kInt:
+      return std::to_string(static_cast<int32_t>(bits));
+    case at::kLong:
+      return std::to_string(static_cast<int64_t>(bits));
+    case at::kUInt16:
+      return std::to_string(static_cast<uint16_t>(bits));
+    case at::kUInt32:
+      return std::to_string(static_cast<uint32_t>(bits));
+    case at::kUInt64:
+      return std::to_string(bits);
+    default:
+      TORCH_INTERNAL_ASSERT(false, "no integer constant of ", dtype);
   }
 }
 
 std::string number_text(const at::Scalar& value, at::ScalarType dtype) {
   if (dtype == at::kBool) {
-    const bool truth = value.isComplex() ? value.toComplexDouble() != c10::complex<double>(0)
-                                         : value.toDouble() != 0;
+    const bool truth = value.isComplex() ? value.toComplexDouble() != c10::complex<double>(0) : value.toDouble() != 0;
     return truth ? "true" : "false";
   }
   if (c10::isComplexType(dtype)) {
@@ -133,19 +149,31 @@ at::Scalar limit(bool highest) {
 
 at::Scalar extreme(at::ScalarType dtype, bool highest) {
   switch (dtype) {
-    case at::kBool: return highest;
-    case at::kByte: return limit<uint8_t>(highest);
-    case at::kChar: return limit<int8_t>(highest);
-    case at::kShort: return limit<int16_t>(highest);
-    case at::kInt: return limit<int32_t>(highest);
-    case at::kLong: return limit<int64_t>(highest);
-    case at::kUInt16: return limit<uint16_t>(highest);
-    case at::kUInt32: return limit<uint32_t>(highest);
-    case at::kUInt64: return limit<uint64_t>(highest);
+    case at::kBool:
+      return highest;
+    case at::kByte:
+      return limit<uint8_t>(highest);
+    case at::kChar:
+      return limit<int8_t>(highest);
+    case at::kShort:
+      return limit<int16_t>(highest);
+    case at::kInt:
+      return limit<int32_t>(highest);
+    case at::kLong:
+      return limit<int64_t>(highest);
+    case at::kUInt16:
+      return limit<uint16_t>(highest);
+    case at::kUInt32:
+      return limit<uint32_t>(highest);
+    case at::kUInt64:
+      return limit<uint64_t>(highest);
     // These have no infinity.
-    case at::kFloat8_e4m3fn: return highest ? 448.0 : -448.0;
-    case at::kFloat8_e4m3fnuz: return highest ? 240.0 : -240.0;
-    case at::kFloat8_e5m2fnuz: return highest ? 57344.0 : -57344.0;
+    case at::kFloat8_e4m3fn:
+      return highest ? 448.0 : -448.0;
+    case at::kFloat8_e4m3fnuz:
+      return highest ? 240.0 : -240.0;
+    case at::kFloat8_e5m2fnuz:
+      return highest ? 57344.0 : -57344.0;
     default:
       TORCH_INTERNAL_ASSERT(c10::isFloatingType(dtype), "no order on ", dtype);
       return highest ? kInfinity : -kInfinity;

@@ -153,8 +153,8 @@ Values Emitter::op(std::string_view name, const Values& operands, std::string_vi
   return values;
 }
 
-Value Emitter::op1(std::string_view name, const Values& operands, std::string_view attributes,
-                   const Type& result, const std::vector<std::string>& regions) {
+Value Emitter::op1(std::string_view name, const Values& operands, std::string_view attributes, const Type& result,
+                   const std::vector<std::string>& regions) {
   return op(name, operands, attributes, {result}, regions)[0];
 }
 
@@ -209,16 +209,15 @@ Value Emitter::compare(std::string_view direction, const Value& a, const Value& 
 
 Value Emitter::select(const Value& pred, const Value& on_true, const Value& on_false) {
   TORCH_INTERNAL_ASSERT(on_true.type == on_false.type, "select of ", on_true.type, " and ", on_false.type);
-  TORCH_INTERNAL_ASSERT(
-      pred.dtype() == at::kBool && (pred.rank() == 0 || pred.dims() == on_true.dims()), "select by ",
-      pred.type, " of ", on_true.type);
+  TORCH_INTERNAL_ASSERT(pred.dtype() == at::kBool && (pred.rank() == 0 || pred.dims() == on_true.dims()), "select by ",
+                        pred.type, " of ", on_true.type);
   return op1("select", {pred, on_true, on_false}, {}, on_true.type);
 }
 
 Value Emitter::clamp(const Value& low, const Value& x, const Value& high) {
   for (const Value& bound : {low, high}) {
-    TORCH_INTERNAL_ASSERT(bound.type == x.type || bound.type == Type(x.dtype(), {}), "clamp of ", x.type,
-                          " by ", bound.type);
+    TORCH_INTERNAL_ASSERT(bound.type == x.type || bound.type == Type(x.dtype(), {}), "clamp of ", x.type, " by ",
+                          bound.type);
   }
   return op1("clamp", {low, x, high}, {}, x.type);
 }
@@ -256,9 +255,7 @@ Value Emitter::complex(const Value& real, const Value& imag) {
 
 Value Emitter::real(const Value& x) { return c10::isComplexType(x.dtype()) ? unary("real", x) : x; }
 
-Value Emitter::imag(const Value& x) {
-  return c10::isComplexType(x.dtype()) ? unary("imag", x) : constant_like(0, x);
-}
+Value Emitter::imag(const Value& x) { return c10::isComplexType(x.dtype()) ? unary("imag", x) : constant_like(0, x); }
 
 // --- shape
 
@@ -285,12 +282,12 @@ Value Emitter::transpose(const Value& x, c10::IntArrayRef permutation) {
 
 Value Emitter::broadcast_in_dim(const Value& x, c10::IntArrayRef dims, c10::IntArrayRef where) {
   const Type result = x.type.with(dims);
-  TORCH_INTERNAL_ASSERT(static_cast<int64_t>(where.size()) == x.rank(), "broadcast of ", x.type, " to ", result,
-                        " at ", where);
+  TORCH_INTERNAL_ASSERT(static_cast<int64_t>(where.size()) == x.rank(), "broadcast of ", x.type, " to ", result, " at ",
+                        where);
   for (const auto i : c10::irange(where.size())) {
-    TORCH_INTERNAL_ASSERT(0 <= where[i] && where[i] < result.rank() &&
-                              (x.dims()[i] == 1 || x.dims()[i] == dims[where[i]]),
-                          "broadcast of ", x.type, " to ", result, " at ", where);
+    TORCH_INTERNAL_ASSERT(
+        0 <= where[i] && where[i] < result.rank() && (x.dims()[i] == 1 || x.dims()[i] == dims[where[i]]),
+        "broadcast of ", x.type, " to ", result, " at ", where);
   }
   if (result == x.type && is_iota(where)) return x;
   return op1("broadcast_in_dim", {x}, "broadcast_dimensions = " + array_attribute(where), result);
@@ -300,8 +297,8 @@ Value Emitter::slice(const Value& x, c10::IntArrayRef start, c10::IntArrayRef li
   const Dims steps = step.empty() ? filled(x.rank(), 1) : Dims(step.begin(), step.end());
   Dims dims;
   for (const auto i : c10::irange(x.rank())) {
-    TORCH_INTERNAL_ASSERT(0 <= start[i] && start[i] <= limit[i] && limit[i] <= x.dim(i) && steps[i] > 0,
-                          "slice of ", x.type, " from ", start, " to ", limit, " by ", c10::IntArrayRef(steps));
+    TORCH_INTERNAL_ASSERT(0 <= start[i] && start[i] <= limit[i] && limit[i] <= x.dim(i) && steps[i] > 0, "slice of ",
+                          x.type, " from ", start, " to ", limit, " by ", c10::IntArrayRef(steps));
     dims.push_back((limit[i] - start[i] + steps[i] - 1) / steps[i]);
   }
   if (dims == x.dims()) return x;
@@ -355,9 +352,9 @@ Value Emitter::dynamic_slice(const Value& x, const Values& starts, c10::IntArray
 }
 
 Value Emitter::dynamic_update_slice(const Value& x, const Value& update, const Values& starts) {
-  TORCH_INTERNAL_ASSERT(static_cast<int64_t>(starts.size()) == x.rank() && update.rank() == x.rank() &&
-                            update.dtype() == x.dtype(),
-                        "dynamic_update_slice of ", x.type, " with ", update.type);
+  TORCH_INTERNAL_ASSERT(
+      static_cast<int64_t>(starts.size()) == x.rank() && update.rank() == x.rank() && update.dtype() == x.dtype(),
+      "dynamic_update_slice of ", x.type, " with ", update.type);
   Values operands = {x, update};
   operands.insert(operands.end(), starts.begin(), starts.end());
   return op1("dynamic_update_slice", operands, {}, x.type);

@@ -100,8 +100,8 @@ Values Emitter::reduce(const Values& xs, const Values& inits, c10::IntArrayRef d
   if (dims.empty()) return xs;
   std::vector<Type> results;
   for (const auto i : c10::irange(xs.size())) {
-    TORCH_INTERNAL_ASSERT(xs[i].dims() == xs[0].dims() && inits[i].rank() == 0, "reduce of ", xs[i].type,
-                          " from ", inits[i].type);
+    TORCH_INTERNAL_ASSERT(xs[i].dims() == xs[0].dims() && inits[i].rank() == 0, "reduce of ", xs[i].type, " from ",
+                          inits[i].type);
     Type result(inits[i].dtype(), {});
     for (const auto d : c10::irange(xs[i].rank())) {
       if (std::find(dims.begin(), dims.end(), d) == dims.end()) result.dims.push_back(xs[i].dim(d));
@@ -150,8 +150,8 @@ Value Emitter::select_and_scatter(const Value& x, const Value& source, const Val
   TORCH_INTERNAL_ASSERT(source.type == x.type.with(window_result(x.dims(), full)), "select_and_scatter of ",
                         source.type, " into ", x.type);
   const Type element(x.dtype(), {});
-  const std::string selector = region(
-      {element, element}, [&](const Values& in) { return Values{compare(selects, in[0], in[1])}; });
+  const std::string selector =
+      region({element, element}, [&](const Values& in) { return Values{compare(selects, in[0], in[1])}; });
   const std::string adder = region({element, element}, by_operation(*this, "add"));
   return op1("select_and_scatter", {x, source, init},
              "window_dimensions = " + array_attribute(full.sizes) + ", window_strides = " +
@@ -185,9 +185,8 @@ Value Emitter::gather(const Value& x, const Value& indices, const GatherDims& di
                  ", collapsed_slice_dims = " + list_attribute(dims.collapsed_slice_dims) +
                  ", operand_batching_dims = " + list_attribute(dims.operand_batching_dims) +
                  ", start_indices_batching_dims = " + list_attribute(dims.start_indices_batching_dims) +
-                 ", start_index_map = " + list_attribute(dims.start_index_map) +
-                 ", index_vector_dim = " + std::to_string(dims.index_vector_dim) +
-                 ">, indices_are_sorted = " + boolean(dims.sorted) +
+                 ", start_index_map = " + list_attribute(dims.start_index_map) + ", index_vector_dim = " +
+                 std::to_string(dims.index_vector_dim) + ">, indices_are_sorted = " + boolean(dims.sorted) +
                  ", slice_sizes = " + array_attribute(dims.slice_sizes),
              result);
 }
@@ -196,9 +195,8 @@ Value Emitter::scatter(const Value& x, const Value& indices, const Value& update
                        const Region& body) {
   TORCH_INTERNAL_ASSERT(x.dtype() == updates.dtype(), "scatter of ", updates.type, " into ", x.type);
   const Type element(x.dtype(), {});
-  const std::string combiner = region({element, element}, [&](const Values& in) {
-    return body ? body(in) : Values{in[1]};
-  });
+  const std::string combiner =
+      region({element, element}, [&](const Values& in) { return body ? body(in) : Values{in[1]}; });
   return op1("scatter", {x, indices, updates},
              "indices_are_sorted = " + boolean(dims.sorted) +
                  ", scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = " +
@@ -273,8 +271,8 @@ Value Emitter::convolution(const Value& x, const Value& kernel, const Convolutio
   return op1("convolution", {x, kernel},
              "batch_group_count = " + integer(how.batch_groups) + ", dimension_numbers = #stablehlo.conv<" + dims +
                  ">, feature_group_count = " + integer(how.feature_groups) +
-                 ", lhs_dilation = " + array_attribute(or_filled(how.lhs_dilation, spatial, 1)) + ", padding = " +
-                 padding_attribute(or_filled(how.low, spatial, 0), or_filled(how.high, spatial, 0)) +
+                 ", lhs_dilation = " + array_attribute(or_filled(how.lhs_dilation, spatial, 1)) +
+                 ", padding = " + padding_attribute(or_filled(how.low, spatial, 0), or_filled(how.high, spatial, 0)) +
                  ", rhs_dilation = " + array_attribute(or_filled(how.rhs_dilation, spatial, 1)) +
                  ", window_reversal = " + reversal +
                  ">, window_strides = " + array_attribute(or_filled(how.strides, spatial, 1)) +
@@ -310,8 +308,7 @@ Values Emitter::if_else(const Value& pred, const std::function<Values()>& on_tru
 // --- others
 
 Value Emitter::random_bits(const Value& state, const Type& type) {
-  return op("rng_bit_generator", {state}, "rng_algorithm = #stablehlo<rng_algorithm THREE_FRY>",
-            {state.type, type})[1];
+  return op("rng_bit_generator", {state}, "rng_algorithm = #stablehlo<rng_algorithm THREE_FRY>", {state.type, type})[1];
 }
 
 Value Emitter::fft(const Value& x, std::string_view kind, c10::IntArrayRef lengths) {
@@ -335,8 +332,9 @@ Value Emitter::cholesky(const Value& x, bool lower) {
 Value Emitter::triangular_solve(const Value& a, const Value& b, bool left_side, bool lower, bool unit_diagonal,
                                 std::string_view transpose) {
   return op1("triangular_solve", {a, b},
-             "left_side = " + boolean(left_side) + ", lower = " + boolean(lower) + ", transpose_a = #stablehlo<transpose " +
-                 std::string(transpose) + ">, unit_diagonal = " + boolean(unit_diagonal),
+             "left_side = " + boolean(left_side) + ", lower = " + boolean(lower) +
+                 ", transpose_a = #stablehlo<transpose " + std::string(transpose) +
+                 ">, unit_diagonal = " + boolean(unit_diagonal),
              b.type);
 }
 

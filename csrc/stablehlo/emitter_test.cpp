@@ -63,9 +63,8 @@ TEST(Emitter, ReturnsSeveralResultsOfOneOperation) {
   Emitter e;
   const Value keys = e.input({at::kInt, {4}});
   const Value values = e.input({at::kLong, {4}});
-  const Values sorted = e.sort({keys, values}, 0, true, [&](const Values& in) {
-    return Values{e.compare("LT", in[0], in[1])};
-  });
+  const Values sorted =
+      e.sort({keys, values}, 0, true, [&](const Values& in) { return Values{e.compare("LT", in[0], in[1])}; });
   const std::string text = e.finish("f", sorted);
   EXPECT_NE(text.find("  %7, %8 = \"stablehlo.sort\"(%0, %1) <{dimension = 0 : i64, is_stable = true}> ({"),
             std::string::npos)
@@ -76,10 +75,9 @@ TEST(Emitter, WritesNothingForShapesThatStay) {
   Emitter e;
   const Value x = e.input({at::kFloat, {2, 3}});
   const Value zero = e.input({at::kFloat, {}});
-  for (const Value& same :
-       {e.reshape(x, {2, 3}), e.transpose(x, {0, 1}), e.broadcast_in_dim(x, {2, 3}, {0, 1}),
-        e.slice(x, {0, 0}, {2, 3}), e.pad(x, zero, {0, 0}, {0, 0}), e.concatenate({x}, 0), e.reverse(x, {}),
-        e.reduce(x, 0, {}, "add"), e.convert(x, at::kFloat)}) {
+  for (const Value& same : {e.reshape(x, {2, 3}), e.transpose(x, {0, 1}), e.broadcast_in_dim(x, {2, 3}, {0, 1}),
+                            e.slice(x, {0, 0}, {2, 3}), e.pad(x, zero, {0, 0}, {0, 0}), e.concatenate({x}, 0),
+                            e.reverse(x, {}), e.reduce(x, 0, {}, "add"), e.convert(x, at::kFloat)}) {
     EXPECT_EQ(same.id, x.id);
   }
 }
