@@ -1,0 +1,57 @@
+"""Memory statistics in the style of ``torch.cuda``."""
+
+import torch
+
+
+def test_a_tensor_counts_while_it_lives():
+    before = torch.tpu.memory_allocated()
+    x = torch.ones(1 << 16, device="tpu")
+    assert torch.tpu.memory_allocated() - before == 4 << 16
+    view = x[: 1 << 8]
+    assert torch.tpu.memory_allocated() - before == 4 << 16
+    del x
+    assert torch.tpu.memory_allocated() - before == 4 << 16
+    del view
+    assert torch.tpu.memory_allocated() == before
+
+
+def test_the_peak_stays_until_it_is_reset():
+    torch.tpu.reset_peak_memory_stats()
+    before = torch.tpu.max_memory_allocated()
+    x = torch.ones(1 << 16, device="tpu")
+    torch.tpu.synchronize()
+    del x
+    assert torch.tpu.max_memory_allocated() >= before + (4 << 16)
+    torch.tpu.reset_peak_memory_stats()
+    assert torch.tpu.max_memory_allocated() == torch.tpu.memory_allocated()
+
+
+def test_an_in_place_update_does_not_add_up():
+    x = torch.ones(1 << 16, device="tpu")
+    torch.tpu.synchronize()
+    before = torch.tpu.memory_allocated()
+    for _ in range(3):
+        x.add_(1)
+        torch.tpu.synchronize()
+    assert torch.tpu.memory_allocated() == before
+
+
+def test_statistics_have_cudas_names():
+    stats = torch.tpu.memory_stats()
+    for name in ("allocated_bytes", "reserved_bytes", "active_bytes", "requested_bytes", "allocation", "segment"):
+        for kind in ("current", "peak", "allocated", "freed"):
+            assert stats[f"{name}.all.{kind}"] >= 0
+    assert "tpu:0" in torch.tpu.memory_summary()
+    free, total = torch.tpu.mem_get_info()
+    assert 0 < free <= total
+    torch.tpu.empty_cache()
+
+
+def test_a_storage_can_be_resized():
+    x = torch.arange(4.0, device="tpu")
+    storage = x.untyped_storage()
+    storage.resize_(32)
+    assert storage.nbytes() == 32
+    assert x.tolist() == [0, 1, 2, 3]
+    storage.resize_(0)
+    assert storage.nbytes() == 0
