@@ -23,10 +23,14 @@ layer(lowerings
   csrc/lowerings/binary.cpp
   csrc/lowerings/bitwise.cpp
   csrc/lowerings/call.cpp
+  csrc/lowerings/class_loss.cpp
   csrc/lowerings/contract.cpp
   csrc/lowerings/convolution.cpp
+  csrc/lowerings/ctc_loss.cpp
+  csrc/lowerings/distance.cpp
   csrc/lowerings/draws.cpp
   csrc/lowerings/embedding.cpp
+  csrc/lowerings/extreme.cpp
   csrc/lowerings/factory.cpp
   csrc/lowerings/foreach.cpp
   csrc/lowerings/fractional_pool.cpp
@@ -49,9 +53,11 @@ layer(lowerings
   csrc/lowerings/random_distribution.cpp
   csrc/lowerings/random_gradient.cpp
   csrc/lowerings/reduce.cpp
+  csrc/lowerings/reduction.cpp
   csrc/lowerings/resample.cpp
   csrc/lowerings/scan.cpp
   csrc/lowerings/scatter.cpp
+  csrc/lowerings/search.cpp
   csrc/lowerings/shape.cpp
   csrc/lowerings/shape_backward.cpp
   csrc/lowerings/softmax.cpp
@@ -61,7 +67,8 @@ layer(lowerings
   csrc/lowerings/taps.cpp
   csrc/lowerings/ternary.cpp
   csrc/lowerings/unary.cpp
-  csrc/lowerings/upsample.cpp)
+  csrc/lowerings/upsample.cpp
+  csrc/lowerings/variance.cpp)
 layer(tensor
   csrc/tensor/cell.cpp
   csrc/tensor/fork.cpp

@@ -13,8 +13,12 @@ void add_batch_norm(Table& t);
 void add_bessel(Table& t);
 void add_binary(Table& t);
 void add_bitwise(Table& t);
+void add_class_loss(Table& t);
 void add_convolution(Table& t);
+void add_ctc_loss(Table& t);
+void add_distance(Table& t);
 void add_embedding(Table& t);
+void add_extreme(Table& t);
 void add_factory(Table& t);
 void add_foreach(Table& t);
 void add_fractional_pool(Table& t);
@@ -37,6 +41,7 @@ void add_random_gradient(Table& t);
 void add_reduce(Table& t);
 void add_scan(Table& t);
 void add_scatter(Table& t);
+void add_search(Table& t);
 void add_shape(Table& t);
 void add_shape_backward(Table& t);
 void add_softmax(Table& t);
@@ -45,5 +50,6 @@ void add_special(Table& t);
 void add_ternary(Table& t);
 void add_unary(Table& t);
 void add_upsample(Table& t);
+void add_variance(Table& t);
 
 }  // namespace torch_tpu

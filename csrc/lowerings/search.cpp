@@ -1,0 +1,134 @@
+// Places of values among boundaries: searchsorted, bucketize, histc.
+#include <c10/util/irange.h>
+
+#include <limits>
+
+#include "lowerings/families.h"
+#include "lowerings/reduction.h"
+
+namespace torch_tpu {
+
+namespace {
+
+// Up to so many boundaries, comparing with each of them beats a gather a step.
+constexpr int64_t kFewBoundaries = 64;
+constexpr int64_t kFewBoundariesOnTpu = 2048;
+
+// True where `boundary` stands left of the place of `value`. A NaN boundary does, and all do for a NaN.
+Value stands_left(Emitter& e, const Value& boundary, const Value& value, bool right) {
+  return e.logical_not(e.compare(right ? "GT" : "GE", boundary, value));
+}
+
+// int32 places of `values` in the sorted last dimension of `boundaries`, whose other dims are none or
+// those of `values`.
+Value places(Emitter& e, const Value& boundaries, const Value& values, bool right, int64_t few) {
+  const int64_t n = boundaries.dims().back();
+  const Type result = values.type.with(at::kInt);
+  if (n == 0 || result.numel() == 0) return e.constant(0, result);
+  const int64_t rank = values.rank();
+  if (n <= few) {
+    Dims all = values.dims();
+    all.push_back(n);
+    Dims where;
+    for (const auto d : c10::irange(boundaries.rank() - 1)) where.push_back(d);
+    where.push_back(rank);
+    const Value left = stands_left(e, e.broadcast_in_dim(boundaries, all, where),
+                                   broadcast_along(e, values, all, {rank}), right);
+    return e.reduce(e.convert(left, at::kInt), 0, {rank}, "add");
+  }
+  Value low = e.constant(0, result);
+  Value high = e.constant(n, result);
+  for (int64_t width = n; width > 0; width /= 2) {
+    const Value middle = e.add(low, e.divide(e.subtract(high, low), 2));
+    const Value boundary = boundaries.rank() == 1
+                               ? e.reshape(take(e, boundaries, 0, flatten(e, middle)), middle.dims())
+                               : gather_along(e, boundaries, rank - 1, middle);
+    const Value open = e.compare("LT", low, high);
+    const Value left = stands_left(e, boundary, values, right);
+    low = e.select(e.logical_and(open, left), e.add(middle, 1), low);
+    high = e.select(e.logical_and(open, e.logical_not(left)), middle, high);
+  }
+  return low;
+}
+
+int64_t few_boundaries(const Call& c) { return c.context().tpu ? kFewBoundariesOnTpu : kFewBoundaries; }
+
+// `self` (a tensor or a number) and the boundaries at their common dtype; a 0-d self as a vector.
+Value lower_search(Emitter& e, const Call& c, std::string_view boundaries_name, bool right) {
+  const at::ScalarType dtype = c.common_dtype(Promote::kDefault, {"self", boundaries_name});
+  Value boundaries = c.tensor(boundaries_name);
+  if (boundaries_name == "sorted_sequence" && c.has("sorter")) {
+    boundaries = gather_along(e, boundaries, boundaries.rank() - 1, c.tensor("sorter"));
+  }
+  const Value self = c.is_number("self") ? c.number("self", dtype) : e.convert(c.tensor("self"), dtype);
+  return as_result(
+      e, c, places(e, e.convert(boundaries, dtype), at_least_1d(e, self), right, few_boundaries(c)));
+}
+
+Value lower_searchsorted(Emitter& e, const Call& c) {
+  const bool right = c.flag("right") || (c.has("side") && c.text("side") == "right");
+  return lower_search(e, c, "sorted_sequence", right);
+}
+
+Value lower_bucketize(Emitter& e, const Call& c) { return lower_search(e, c, "boundaries", c.flag("right")); }
+
+// Bins of `x` (not negative, below `bins`) where `valid`, counted in `dtype`.
+Value count_bins(Emitter& e, const Call& c, const Value& bin, const Value& valid, int64_t bins, at::ScalarType dtype) {
+  const Type counts(dtype, {bins});
+  if (bin.type.numel() == 0) return e.constant(0, counts);
+  const Value at = e.select(valid, bin, e.constant_like(bins, bin));
+  if (c.context().tpu) {
+    // A scatter with many collisions is serial there.
+    const Dims all = {bin.dim(0), bins};
+    const Value here = e.compare("EQ", broadcast_along(e, at, all, {1}), e.iota(Type(at.dtype(), all), 1));
+    return e.convert(e.reduce(e.convert(here, at::kInt), 0, {0}, "add"), dtype);
+  }
+  ScatterDims how;
+  how.inserted_window_dims = {0};
+  how.scatter_dims_to_operand_dims = {0};
+  how.index_vector_dim = 1;
+  const Value ones = e.constant(1, bin.type.with(at::kInt));
+  return e.convert(e.scatter(e.constant(0, counts.with(at::kInt)), at, ones, how, "add"), dtype);
+}
+
+// The dtype to find bins in: int32 where the numbers below fit, as 64-bit division is slow on a TPU.
+at::ScalarType bin_dtype(const Call& c, at::ScalarType self, double width) {
+  if (c10::isFloatingType(self)) return opmath(self);
+  const bool fits = width * static_cast<double>(c.integer("bins")) < std::numeric_limits<int32_t>::max();
+  return fits && width > 0 && c10::elementSize(self) <= 4 ? at::kInt : at::kLong;
+}
+
+// Counts of `self` in `bins` equal bins from `min` to `max`, or over its own range if these are equal.
+Value lower_histc(Emitter& e, const Call& c) {
+  const Value self = flatten(e, c.tensor("self"));
+  const int64_t bins = c.integer("bins");
+  const double width = c.scalar("max").toDouble() - c.scalar("min").toDouble();
+  const at::ScalarType dtype = bin_dtype(c, self.dtype(), width);
+  const Value x = e.convert(self, dtype);
+  const bool own_range = width == 0 && self.dim(0) != 0;
+  Value low = own_range ? extreme(e, x, {0}, /*largest=*/false) : c.number("min", dtype);
+  Value high = own_range ? extreme(e, x, {0}, /*largest=*/true) : c.number("max", dtype);
+  const Value no_range = e.compare("EQ", low, high);
+  low = e.select(no_range, e.subtract(low, 1), low);
+  high = e.select(no_range, e.add(high, 1), high);
+
+  low = broadcast_to(e, low, x.dims());
+  high = broadcast_to(e, high, x.dims());
+  const Value valid = e.logical_and(e.compare("GE", x, low), e.compare("LE", x, high));
+  const Value from_low = e.select(valid, e.subtract(x, low), e.constant_like(0, x));
+  Value bin = e.divide(e.multiply(from_low, bins), e.subtract(high, low));
+  bin = e.minimum(e.convert(bin, at::kInt), bins - 1);
+  return count_bins(e, c, bin, valid, bins, c.result().dtype);
+}
+
+}  // namespace
+
+void add_search(Table& t) {
+  t.add("aten::searchsorted.Tensor", lower_searchsorted);
+  t.add("aten::searchsorted.Scalar", lower_searchsorted);
+  t.add("aten::bucketize.Tensor", lower_bucketize);
+  t.add("aten::bucketize.Scalar", lower_bucketize);
+  t.add("aten::histc", lower_histc);
+}
+
+}  // namespace torch_tpu
