@@ -81,6 +81,7 @@ layer(exec
   csrc/exec/program.cpp
   csrc/exec/signature.cpp)
 layer(device
+  csrc/device/accelerator.cpp
   csrc/device/discovery.cpp
   csrc/device/generator.cpp
   csrc/device/guard.cpp

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from tests.process import run_python
+
 pytestmark = pytest.mark.skipif(
     torch.cuda.is_available() or torch.backends.mps.is_available(), reason="another accelerator is usable"
 )
@@ -62,3 +64,14 @@ def test_pin_memory_and_events_need_no_device_argument():
     event.record()
     event.synchronize()
     assert event.query() and event.device.type == "tpu"
+
+
+def test_another_accelerator_can_keep_its_place():
+    code = """
+        import torch, torch_tpu
+        assert torch_tpu._C.yield_accelerator()
+        x = torch.ones(2, device="tpu", requires_grad=True)
+        (x * 2).sum().backward()
+        print(torch.accelerator.current_accelerator(), x.grad.tolist(), torch.tpu.memory_allocated() > 0)
+    """
+    assert run_python(code) == "None [2.0, 2.0] True"

@@ -31,6 +31,8 @@ def register() -> None:
     from torch_tpu import _C, _plugins
 
     _C.set_plugin_candidates(*_plugins.candidates())
+    if _C.prefers_other_accelerator():
+        _C.yield_accelerator()
 
     from torch_tpu import tpu
 

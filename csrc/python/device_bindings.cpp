@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 #include <torch/csrc/Generator.h>
 
+#include "device/accelerator.h"
 #include "device/generator.h"
 #include "device/guard.h"
 #include "device/memory.h"
@@ -31,6 +32,8 @@ void bind_device(py::module_& m) {
   m.def("exchange_stream", [](int device, int64_t id) { return exchange_stream(checked_device(device), id); });
   m.def("in_forked_child", &in_forked_child);
   m.def("check_not_forked", &check_not_forked);
+  m.def("prefers_other_accelerator", &prefers_other_accelerator);
+  m.def("yield_accelerator", &yield_accelerator);
   m.def("has_tpu", &pjrt::has_tpu);
   // Opens the client if it is not open yet.
   m.def("device_kind", [](int device) {
