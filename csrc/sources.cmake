@@ -94,6 +94,7 @@ layer(aten
   csrc/aten/data_dependent.cpp
   csrc/aten/factories.cpp
   csrc/aten/fallback.cpp
+  csrc/aten/histogram.cpp
   csrc/aten/meta.cpp
   csrc/aten/registration.cpp
   csrc/aten/variants.cpp

@@ -29,6 +29,11 @@ std::vector<std::string>& problems() {
 bool has_front(const std::string& name) {
   static const auto* fronts = new std::unordered_set<std::string>{
       "aten::copy_",  // PyTorch's own checks, then _copy_from
+      // masks become positions (data_dependent.cpp)
+      "aten::index.Tensor", "aten::index.Tensor_out", "aten::index_put", "aten::index_put_", "aten::index_put.out",
+      "aten::_index_put_impl", "aten::_index_put_impl_", "aten::_index_put_impl.out",
+      // the size of the result is read (data_dependent.cpp)
+      "aten::repeat_interleave.Tensor", "aten::repeat_interleave.Tensor_out",
   };
   return fronts->count(name) != 0;
 }
