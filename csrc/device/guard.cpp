@@ -29,7 +29,7 @@ thread_local std::array<c10::StreamId, kMaxDevices> this_stream{};
 
 std::atomic<c10::StreamId> last_stream{0};
 std::atomic<void (*)(int)> synchronizer{nullptr};
-std::atomic<bool (*)(int)> poller{nullptr};
+std::atomic<void (*)(int)> flusher{nullptr};
 
 int slot(int device) noexcept { return device >= 0 && device < kMaxDevices ? device : 0; }
 
@@ -71,8 +71,10 @@ struct TpuGuard final : c10::impl::DeviceGuardImplInterface {
     return stream_at(stream.device(), exchange_stream(stream.device_index(), stream.id()));
   }
   void* getStreamNativeHandle(const c10::Stream) const override { return nullptr; }
+  // Recorded work would never be done if nobody ran it, so asking waits.
   bool queryStream(const c10::Stream& stream) const override {
-    return poll_device(stream.device_index());
+    synchronize_device(stream.device_index());
+    return true;
   }
   void synchronizeStream(const c10::Stream& stream) const override {
     synchronize_device(stream.device_index());
@@ -103,8 +105,8 @@ struct TpuGuard final : c10::impl::DeviceGuardImplInterface {
   }
   void block(void*, const c10::Stream&) const override {}
   bool queryEvent(void* event) const override {
-    return event == nullptr || static_cast<Event*>(event)->timed ||
-           poll_device(static_cast<Event*>(event)->device);
+    synchronizeEvent(event);
+    return true;
   }
   void synchronizeEvent(void* event) const override {
     if (event != nullptr && !static_cast<Event*>(event)->timed) {
@@ -182,7 +184,7 @@ int64_t exchange_stream(int device, int64_t id) noexcept { return std::exchange(
 
 void set_synchronizer(void (*synchronize)(int device)) { synchronizer = synchronize; }
 
-void set_poller(bool (*poll)(int device)) { poller = poll; }
+void set_flusher(void (*flush)(int device)) { flusher = flush; }
 
 void synchronize_device(int device) {
   if (auto* synchronize = synchronizer.load()) {
@@ -190,12 +192,10 @@ void synchronize_device(int device) {
   }
 }
 
-bool poll_device(int device) {
-  if (auto* poll = poller.load()) {
-    return poll(device);
+void flush_device(int device) {
+  if (auto* flush = flusher.load()) {
+    flush(device);
   }
-  synchronize_device(device);
-  return true;
 }
 
 }  // namespace torch_tpu

@@ -55,7 +55,7 @@ std::pair<size_t, size_t> host_memory() {
 
 void run_recorded(int device) {
   if (!in_forked_child()) {
-    poll_device(device);
+    flush_device(device);
   }
 }
 

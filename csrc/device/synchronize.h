@@ -8,11 +8,10 @@ namespace torch_tpu {
 // `synchronize(device)` runs what is recorded for `device` and waits until it is done.
 void set_synchronizer(void (*synchronize)(int device));
 
-// `poll(device)` runs what is recorded for `device`, does not wait, and says whether it is all
-// done. Optional: without it poll_device() waits.
-void set_poller(bool (*poll)(int device));
+// `flush(device)` runs what is recorded for `device` and does not wait.
+void set_flusher(void (*flush)(int device));
 
 void synchronize_device(int device);
-bool poll_device(int device);
+void flush_device(int device);
 
 }  // namespace torch_tpu
