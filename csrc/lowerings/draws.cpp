@@ -36,6 +36,7 @@ Bits bits_of(const Call& c) {
 at::ScalarType draw_dtype(at::ScalarType dtype) { return dtype == at::kDouble ? at::kDouble : at::kFloat; }
 
 Value draw_uniform(Emitter& e, const Bits& bits, at::ScalarType dtype, c10::IntArrayRef dims) {
+  if (Type(dtype, dims).numel() == 0) return e.constant(0, Type(dtype, dims));
   if (dtype == at::kDouble) {
     const Value whole = shifted_right(e, bits(at::kUInt64, dims), 11);
     return e.multiply(e.convert(whole, dtype), at::Scalar(std::ldexp(1.0, -53)));
@@ -45,6 +46,7 @@ Value draw_uniform(Emitter& e, const Bits& bits, at::ScalarType dtype, c10::IntA
 }
 
 Value draw_open_uniform(Emitter& e, const Bits& bits, at::ScalarType dtype, c10::IntArrayRef dims) {
+  if (Type(dtype, dims).numel() == 0) return e.constant(0, Type(dtype, dims));
   const bool is_double = dtype == at::kDouble;
   const int64_t digits = is_double ? 52 : 23;
   const Value whole = shifted_right(e, bits(is_double ? at::kUInt64 : at::kUInt32, dims), is_double ? 12 : 9);
@@ -75,6 +77,7 @@ Value draw_exponential(Emitter& e, const Bits& bits, at::ScalarType dtype, c10::
 
 Value draw_integers(Emitter& e, const Bits& bits, int64_t low, uint64_t range, c10::IntArrayRef dims) {
   const Type words(at::kUInt64, dims);
+  if (words.numel() == 0) return e.constant(0, words.with(at::kLong));
   Value place;
   if (range == 0) {
     place = bits(at::kUInt64, dims);

@@ -37,6 +37,7 @@ int precision_digits(at::ScalarType dtype) {
 
 Value lower_uniform(Emitter& e, const Call& c) {
   const Type& result = c.result();
+  if (result.numel() == 0) return e.constant(0, result);
   const auto draw = [&](at::ScalarType dtype) {
     const Type type(dtype, result.dims);
     Value unit;
@@ -237,7 +238,6 @@ void add_random(Table& t) {
   t.add("aten::bernoulli", lower_bernoulli).draws_random();
   t.add("aten::bernoulli.Tensor", lower_bernoulli_tensor).draws_random();
   t.add("aten::bernoulli.p", lower_bernoulli_number).draws_random();
-  t.add("aten::bernoulli_.float", lower_bernoulli_number).draws_random();
   t.add("aten::random", lower_random).draws_random();
   t.add("aten::random.from", lower_random_from).draws_random();
   t.add("aten::random.to", lower_random_to).draws_random();
