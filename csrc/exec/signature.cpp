@@ -136,7 +136,7 @@ void infer_results(CallSpec& spec) {
   const Call call = make_call(scratch, spec, inputs, {});
   spec.results.clear();
   for (const Type& type : spec.row->shape(call)) {
-    spec.results.push_back({true, View{type.dtype, type.dims, row_major_strides(type.dims), 0}});
+    spec.results.push_back({type.dtype != at::ScalarType::Undefined, View{type.dtype, type.dims, row_major_strides(type.dims), 0}});
   }
 }
 
@@ -181,6 +181,8 @@ std::unique_ptr<Signature> lower(const CallSpec& spec, bool& observed_more) {
                           x.defined() ? to_string(x.type) : "nothing", " for a written argument of ",
                           Type(operand.view.dtype, operand.view.sizes));
     cells[operand.cell] = write(e, cells[operand.cell], operand.view, e.convert(x, operand.view.dtype));
+    // Batch norm in evaluation writes what it read.
+    if (cells[operand.cell].id == inputs.cells[operand.cell].id) continue;
     auto& written = signature->written_cells;
     if (std::find(written.begin(), written.end(), operand.cell) == written.end()) written.push_back(operand.cell);
   }

@@ -252,7 +252,11 @@ void add_batch_norm(Table& t) {
   t.add("aten::batch_norm_backward_reduce", lower_batch_norm_backward_reduce).with_shape([](const Call& c) {
     const Type channel = channel_type(c);
     const Type parameter = c.has("weight") ? channel.with(c.tensor("weight").dtype()) : channel;
-    return std::vector<Type>{channel, channel, parameter, parameter};
+    const auto if_wanted = [&](const char* flag, const Type& type) {
+      return c.flag(flag) ? type : type.with(at::ScalarType::Undefined);
+    };
+    return std::vector<Type>{if_wanted("input_g", channel), if_wanted("input_g", channel),
+                             if_wanted("weight_g", parameter), if_wanted("bias_g", parameter)};
   });
   t.add("aten::batch_norm_backward_elemt", lower_batch_norm_backward_elemt).with_shape([](const Call& c) {
     return std::vector<Type>{c.tensor("input").type};

@@ -265,7 +265,12 @@ Value lower_convolution_overrideable(Emitter& e, const Call& c) {
 
 std::vector<Type> gradient_types(const Call& c) {
   const Value grad = c.tensor("grad_output");
-  return {c.tensor("input").type, c.tensor("weight").type, Type(grad.dtype(), {grad.dim(1)})};
+  std::vector<Type> types = {c.tensor("input").type, c.tensor("weight").type, Type(grad.dtype(), {grad.dim(1)})};
+  const std::vector<bool> wanted = c.flags("output_mask");
+  for (const auto i : c10::irange(types.size())) {
+    if (!wanted[i]) types[i].dtype = at::ScalarType::Undefined;
+  }
+  return types;
 }
 
 Values lower_convolution_backward_overrideable(Emitter& e, const Call& c) {

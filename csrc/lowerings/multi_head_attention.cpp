@@ -59,13 +59,22 @@ Attended attend(Emitter& e, const Call& c, const Values& inputs, int64_t dim, in
   return {out, narrow};
 }
 
+std::vector<Type> multi_head_types(const Call& c) {
+  const Value query = c.tensor("query");
+  Type weights(query.dtype(), {query.dim(0)});
+  if (!c.flag("average_attn_weights")) weights.dims.push_back(c.integer("num_head"));
+  weights.dims.append({query.dim(1), c.tensor("key").dim(1)});
+  if (!c.flag("need_weights")) weights.dtype = at::ScalarType::Undefined;
+  return {query.type, weights};
+}
+
 Values lower_native_multi_head_attention(Emitter& e, const Call& c) {
   const int64_t heads = c.integer("num_head");
   const Value query = c.tensor("query");
   Values results(2);
   if (query.type.numel() == 0) {
     results[0] = e.constant_like(0, query);
-    if (c.flag("need_weights")) results[1] = e.constant(0, c.result(1));
+    if (c.flag("need_weights")) results[1] = e.constant(0, multi_head_types(c)[1]);
     return results;
   }
   const Attended attended =
@@ -121,7 +130,7 @@ Value lower_transformer_encoder_layer_fwd(Emitter& e, const Call& c) {
 }  // namespace
 
 void add_multi_head_attention(Table& t) {
-  t.add("aten::_native_multi_head_attention", lower_native_multi_head_attention);
+  t.add("aten::_native_multi_head_attention", lower_native_multi_head_attention).with_shape(multi_head_types);
   t.add("aten::_transformer_encoder_layer_fwd", lower_transformer_encoder_layer_fwd);
 }
 

@@ -19,7 +19,7 @@ struct Row {
   // in schema order (a TensorList: each element). In-place and out= forms have no fresh results, so for
   // them and for the functional form the same values serve.
   using Lowering = std::function<Values(Emitter&, const Call&)>;
-  // Types of the fresh results, for ops that have no Meta kernel.
+  // Types of the fresh results, for ops that have no Meta kernel. Dtype Undefined: an undefined result.
   using ShapeFunction = std::function<std::vector<Type>(const Call&)>;
 
   std::string name;  // "aten::add.Tensor"
