@@ -88,6 +88,7 @@ layer(device
   csrc/device/hooks.cpp
   csrc/device/memory.cpp)
 layer(aten
+  csrc/aten/attention_choice.cpp
   csrc/aten/autocast.cpp
   csrc/aten/boxed.cpp
   csrc/aten/copy.cpp

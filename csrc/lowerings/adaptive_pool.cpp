@@ -118,8 +118,7 @@ Values lower_adaptive_max_pool(Emitter& e, const Call& c) {
   Dims windowed = lead;
   windowed.append(split.begin(), split.end());
   const Value position = e.reshape(flat_positions(e, index, spatial), split);
-  const Maximum best =
-      maximum_along(e, e.reshape(x, windowed), broadcast_to(e, position, windowed), inner);
+  const Maximum best = maximum_along(e, e.reshape(x, windowed), broadcast_to(e, position, windowed), inner);
   return {best.value, e.convert(best.position, at::kLong)};
 }
 

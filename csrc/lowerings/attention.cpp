@@ -23,8 +23,8 @@ struct Problem {
   Dims heads() const { return {query.dim(0), query.dim(1) * query.dim(2)}; }
 };
 
-const DotDims kScores{{0, 1}, {0, 1}, {4}, {3}};   // (.., L, E) x (.., S, E)
-const DotDims kMixed{{0, 1}, {0, 1}, {4}, {2}};    // (.., L, S) x (.., S, E)
+const DotDims kScores{{0, 1}, {0, 1}, {4}, {3}};        // (.., L, E) x (.., S, E)
+const DotDims kMixed{{0, 1}, {0, 1}, {4}, {2}};         // (.., L, S) x (.., S, E)
 const DotDims kToKeys{{0, 1}, {0, 1}, {2, 3}, {2, 3}};  // over the group and L: (.., G, L, S) x (.., G, L, E)
 
 Value grouped(Emitter& e, const Value& x, int64_t key_heads) {
@@ -39,9 +39,8 @@ Problem problem_of(Emitter& e, const Call& c) {
   p.query = grouped(e, query, p.key.dim(1));
   Value scores = contract(e, p.query, p.key, kScores, c.precision());
   const Type type = scores.type;
-  p.scale = c.is_number("scale")
-                ? c.number("scale", type)
-                : e.constant(1 / std::sqrt(static_cast<double>(query.dim(3))), type);
+  p.scale = c.is_number("scale") ? c.number("scale", type)
+                                 : e.constant(1 / std::sqrt(static_cast<double>(query.dim(3))), type);
   scores = e.multiply(scores, p.scale);
 
   const Value never = e.constant(-std::numeric_limits<double>::infinity(), type);
@@ -79,8 +78,7 @@ Values lower_flash_attention(Emitter& e, const Call& c) {
                               "tpu: fused attention has no dropout.\nUse scaled_dot_product_attention, which has.");
   const std::vector<Type> types = attention_types(c);
   if (types[0].numel() == 0 || c.tensor("key").type.numel() == 0) {
-    return {e.constant(0, types[0]),
-            e.constant(-std::numeric_limits<double>::infinity(), types[1])};
+    return {e.constant(0, types[0]), e.constant(-std::numeric_limits<double>::infinity(), types[1])};
   }
   const Problem p = problem_of(e, c);
   const Value highest = max(e, p.scores, {4});
@@ -110,8 +108,7 @@ Values lower_flash_attention_backward(Emitter& e, const Call& c) {
   const Value grad = grouped(e, e.convert(grad_out, narrow), p.key.dim(1));
   const Value out = grouped(e, c.tensor("out"), p.key.dim(1));
   const Dims rows(p.scores.dims().begin(), p.scores.dims().begin() + 4);
-  const Value weights =
-      exponentials(e, p.scores, e.reshape(e.convert(c.tensor("logsumexp"), wide), rows));
+  const Value weights = exponentials(e, p.scores, e.reshape(e.convert(c.tensor("logsumexp"), wide), rows));
 
   const Value along = sum(e, e.multiply(e.convert(grad, wide), e.convert(out, wide)), {4});
   const Value grad_weights = contract(e, grad, p.value, kScores, c.precision());

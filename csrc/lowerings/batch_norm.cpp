@@ -168,7 +168,9 @@ Values lower_batch_norm_stats(Emitter& e, const Call& c) {
   return {s.mean, inverse_deviation(e, c, s.variance)};
 }
 
-Value lower_batch_norm_elemt(Emitter& e, const Call& c) { return normalize(e, c, c.tensor("mean"), c.tensor("invstd")); }
+Value lower_batch_norm_elemt(Emitter& e, const Call& c) {
+  return normalize(e, c, c.tensor("mean"), c.tensor("invstd"));
+}
 
 // mean and invstd are (processes, channels), counts (processes).
 Values lower_batch_norm_gather_stats_with_counts(Emitter& e, const Call& c) {
@@ -180,8 +182,7 @@ Values lower_batch_norm_gather_stats_with_counts(Emitter& e, const Call& c) {
   const Value total = e.broadcast_in_dim(sum(e, counts, {0}), {means.dim(1)}, {});
 
   const Value mean = e.divide(sum(e, e.multiply(means, each), {0}), total);
-  const Value variances =
-      e.subtract(e.divide(1, e.multiply(invstds, invstds)), c.number("eps", means.type));
+  const Value variances = e.subtract(e.divide(1, e.multiply(invstds, invstds)), c.number("eps", means.type));
   const Value apart = e.subtract(means, e.broadcast_in_dim(mean, means.dims(), {1}));
   const Value squares = sum(e, e.multiply(each, e.add(variances, e.multiply(apart, apart))), {0});
   Values results = {mean, inverse_deviation(e, c, e.divide(squares, total))};

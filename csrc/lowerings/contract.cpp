@@ -54,8 +54,7 @@ Value multiply_and_reduce(Emitter& e, const Value& a, const Value& b, const DotD
     right_at.push_back(batch + m + n + i);
     reduced.push_back(batch + m + n + i);
   }
-  const Value product =
-      e.multiply(e.broadcast_in_dim(left, full, left_at), e.broadcast_in_dim(right, full, right_at));
+  const Value product = e.multiply(e.broadcast_in_dim(left, full, left_at), e.broadcast_in_dim(right, full, right_at));
   return e.reduce(product, at::Scalar(0), reduced, "add");
 }
 

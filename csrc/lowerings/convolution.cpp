@@ -68,8 +68,8 @@ Value convolve(Emitter& e, const Value& x, const Value& kernel, Convolution how,
   hwio.push_back(0);
   last_dims.push_back(dims[1]);
   how.dims = "[b, " + numbers + "f]x[" + numbers + "i, o]->[b, " + numbers + "f]";
-  const Value out = e.convolution(e.transpose(x, channels_last), e.transpose(kernel, hwio), how,
-                                  Type(dtype, last_dims), precision);
+  const Value out =
+      e.convolution(e.transpose(x, channels_last), e.transpose(kernel, hwio), how, Type(dtype, last_dims), precision);
   return e.transpose(out, back);
 }
 
@@ -128,8 +128,8 @@ Value correlate_transposed(Emitter& e, const Value& y, const Value& kernel, cons
   if (is_depthwise(kernel, g)) {
     const Value wide = e.convert(y, opmath(y.dtype()));
     const Value weights = e.convert(kernel, wide.dtype());
-    const Value spread = e.pad(wide, scalar(e, 0, wide.dtype()), with_spatial(0, 0, low), with_spatial(0, 0, high),
-                               interior);
+    const Value spread =
+        e.pad(wide, scalar(e, 0, wide.dtype()), with_spatial(0, 0, low), with_spatial(0, 0, high), interior);
     const Dims ones(k.size(), 1), zeros(k.size(), 0);
     const Taps taps(e, spread, scalar(e, 0, wide.dtype()), {k, out, ones, zeros, g.dilation});
     Value sum;
@@ -285,14 +285,14 @@ Values lower_convolution_backward_overrideable(Emitter& e, const Call& c) {
   Values results(3);
   if (wanted[0]) {
     const Value kernel = computed(e, w);
-    const Value dx = empty ? e.constant_like(0, x)
+    const Value dx = empty        ? e.constant_like(0, x)
                      : transposed ? correlate(e, y, kernel, g, spatial_of(x))
                                   : correlate_transposed(e, y, kernel, g, spatial_of(x));
     results[0] = e.convert(dx, x.dtype());
   }
   if (wanted[1]) {
     const Value input = computed(e, x);
-    const Value dw = empty ? e.constant_like(0, w)
+    const Value dw = empty        ? e.constant_like(0, w)
                      : transposed ? correlate_kernel(e, y, input, g, spatial_of(w))
                                   : correlate_kernel(e, input, y, g, spatial_of(w));
     results[1] = e.convert(dw, w.dtype());
@@ -311,8 +311,7 @@ void add_convolution(Table& t) {
   t.add("aten::convolution_overrideable", lower_convolution_overrideable).with_shape([](const Call& c) {
     return std::vector<Type>{output_type(c)};
   });
-  t.add("aten::convolution_backward_overrideable", lower_convolution_backward_overrideable)
-      .with_shape(gradient_types);
+  t.add("aten::convolution_backward_overrideable", lower_convolution_backward_overrideable).with_shape(gradient_types);
 }
 
 }  // namespace torch_tpu

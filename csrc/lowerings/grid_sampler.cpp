@@ -22,8 +22,8 @@ struct Axis {
 
 // One element of each output: all (N, P).
 struct Term {
-  Value index;                // flat in the spatial dims, in bounds
-  Value inside;               // bool: whether it counts
+  Value index;   // flat in the spatial dims, in bounds
+  Value inside;  // bool: whether it counts
   Value weight;
   std::vector<Value> slopes;  // d weight / d place, by spatial dim; empty for nearest
 };
@@ -235,7 +235,9 @@ Value read(Emitter& e, const Value& image, const Value& index) {
   return e.gather(image, pairs(e, index), dims);
 }
 
-Value over_channels(Emitter& e, const Value& x, const Value& like) { return e.broadcast_in_dim(x, like.dims(), {0, 1}); }
+Value over_channels(Emitter& e, const Value& x, const Value& like) {
+  return e.broadcast_in_dim(x, like.dims(), {0, 1});
+}
 
 Value lower_grid_sampler(Emitter& e, const Call& c) {
   const Value input = c.tensor("input");

@@ -29,9 +29,7 @@ Block block_at(Emitter& e, const Value& offs, const Value& row) {
   return {group, e.reshape(e.dynamic_slice(offs, {group}, {1}), {})};
 }
 
-Value last(Emitter& e, const Value& offs) {
-  return e.reshape(e.slice(offs, {offs.dim(0) - 1}, {offs.dim(0)}), {});
-}
+Value last(Emitter& e, const Value& offs) { return e.reshape(e.slice(offs, {offs.dim(0) - 1}, {offs.dim(0)}), {}); }
 
 Value pad_rows(Emitter& e, const Value& x, int64_t rows) {
   return e.pad(x, scalar(e, 0, x.dtype()), {0, 0}, {rows, 0});
@@ -47,8 +45,7 @@ Value rows_by_group(Emitter& e, const Value& x, const Value& w, const Value& off
   const Value padded = pad_rows(e, x, block);
   const Value start = e.constant(0, Type(dtype, {rows + block, n}));
   const Values end = e.while_loop(
-      {zero, start, padded, w, offs},
-      [&](const Values& s) { return Values{e.compare("LT", s[0], last(e, s[4]))}; },
+      {zero, start, padded, w, offs}, [&](const Values& s) { return Values{e.compare("LT", s[0], last(e, s[4]))}; },
       [&](const Values& s) {
         const Value none = scalar(e, 0, at::kInt);
         const Block at = block_at(e, s[4], s[0]);
@@ -124,8 +121,7 @@ Value lower_grouped_mm(Emitter& e, const Call& c) {
     if (a.rank() == 2 && b.rank() == 3) {
       out = rows_by_group(e, a, b, offs, type.dtype);
     } else if (a.rank() == 3) {
-      const Value swapped =
-          rows_by_group(e, e.transpose(b, {1, 0}), e.transpose(a, {0, 2, 1}), offs, type.dtype);
+      const Value swapped = rows_by_group(e, e.transpose(b, {1, 0}), e.transpose(a, {0, 2, 1}), offs, type.dtype);
       out = e.transpose(swapped, {1, 0});
     } else {
       out = contract_by_group(e, a, b, offs, type.dtype);

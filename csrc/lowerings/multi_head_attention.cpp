@@ -77,8 +77,7 @@ Values lower_native_multi_head_attention(Emitter& e, const Call& c) {
     if (c.flag("need_weights")) results[1] = e.constant(0, multi_head_types(c)[1]);
     return results;
   }
-  const Attended attended =
-      attend(e, c, {query, c.tensor("key"), c.tensor("value")}, c.integer("embed_dim"), heads);
+  const Attended attended = attend(e, c, {query, c.tensor("key"), c.tensor("value")}, c.integer("embed_dim"), heads);
   results[0] = attended.out;
   if (c.flag("need_weights")) {
     const bool average = c.flag("average_attn_weights");
@@ -91,13 +90,10 @@ Value layer_norm(Emitter& e, const Call& c, const Value& input, const char* weig
   const Value x = e.convert(input, opmath(input.dtype()));
   const Dims last = {x.rank() - 1};
   const auto count = static_cast<double>(x.dims().back());
-  const Value centered =
-      e.subtract(x, broadcast_along(e, e.divide(sum(e, x, last), count), x.dims(), last));
+  const Value centered = e.subtract(x, broadcast_along(e, e.divide(sum(e, x, last), count), x.dims(), last));
   const Value variance = e.divide(sum(e, e.multiply(centered, centered), last), count);
   const Value rstd = e.unary("rsqrt", e.add(variance, c.number("eps", variance.type)));
-  const auto over = [&](const char* name) {
-    return broadcast_to(e, e.convert(c.tensor(name), x.dtype()), x.dims());
-  };
+  const auto over = [&](const char* name) { return broadcast_to(e, e.convert(c.tensor(name), x.dtype()), x.dims()); };
   const Value normalized = e.multiply(centered, broadcast_along(e, rstd, x.dims(), last));
   return e.convert(e.add(e.multiply(normalized, over(weight)), over(bias)), input.dtype());
 }

@@ -171,7 +171,10 @@ Value lower_max_unpool(Emitter& e, const Call& c) {
 // Windows over the two spatial dims of an image whose sizes are `spatial`.
 Windows column_windows(const Call& c, c10::IntArrayRef spatial) {
   const Dims ones(2, 1), zeros(2, 0);
-  Windows w{list_of(c, "kernel_size", 2, ones), {}, list_of(c, "stride", 2, ones), list_of(c, "padding", 2, zeros),
+  Windows w{list_of(c, "kernel_size", 2, ones),
+            {},
+            list_of(c, "stride", 2, ones),
+            list_of(c, "padding", 2, zeros),
             list_of(c, "dilation", 2, ones)};
   for (const size_t i : {0, 1}) {
     w.out.push_back((spatial[i] + 2 * w.padding[i] - w.dilation[i] * (w.sizes[i] - 1) - 1) / w.stride[i] + 1);

@@ -15,7 +15,15 @@ namespace torch_tpu {
 
 namespace {
 
-enum class Filter { kNearest, kNearestExact, kLinear, kCubic, kLinearAntialiased, kCubicAntialiased, kLanczosAntialiased };
+enum class Filter {
+  kNearest,
+  kNearestExact,
+  kLinear,
+  kCubic,
+  kLinearAntialiased,
+  kCubicAntialiased,
+  kLanczosAntialiased
+};
 
 // One dim of an interpolation.
 struct Axis {
@@ -62,7 +70,8 @@ template <typename T>
 T antialias_weight(Filter filter, T x) {
   x = std::abs(x);
   switch (filter) {
-    case Filter::kLinearAntialiased: return x < 1 ? 1 - x : T(0);
+    case Filter::kLinearAntialiased:
+      return x < 1 ? 1 - x : T(0);
     case Filter::kCubicAntialiased: {
       const T a = -0.5;
       return x < 1 ? cubic_near(x, a) : x < 2 ? cubic_far(x, a) : T(0);
@@ -100,8 +109,10 @@ std::vector<Resample::Term> antialiased_row(Filter filter, const Axis& a, int64_
 template <typename T>
 std::vector<Resample::Term> row_of(Filter filter, const Axis& a, int64_t o) {
   switch (filter) {
-    case Filter::kNearest: return {{nearest_index(a, o, false), 1}};
-    case Filter::kNearestExact: return {{nearest_index(a, o, true), 1}};
+    case Filter::kNearest:
+      return {{nearest_index(a, o, false), 1}};
+    case Filter::kNearestExact:
+      return {{nearest_index(a, o, true), 1}};
     case Filter::kLinear: {
       if (a.in == a.out) return {{o, 1}};
       const auto [index, beyond] = source_of<T>(a, o, false);
@@ -119,7 +130,8 @@ std::vector<Resample::Term> row_of(Filter filter, const Axis& a, int64_t o) {
       }
       return row;
     }
-    default: return antialiased_row<T>(filter, a, o);
+    default:
+      return antialiased_row<T>(filter, a, o);
   }
 }
 

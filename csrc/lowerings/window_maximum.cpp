@@ -16,8 +16,7 @@ constexpr auto kNowhere = std::numeric_limits<int32_t>::max();
 // The better of (value, position) pairs (a, i) and (b, j).
 Values better(Emitter& e, const Values& in) {
   const Value &a = in[0], &i = in[1], &b = in[2], &j = in[3];
-  Value takes = e.logical_or(e.compare("GT", b, a),
-                             e.logical_and(e.compare("EQ", a, b), e.compare("LT", j, i)));
+  Value takes = e.logical_or(e.compare("GT", b, a), e.logical_and(e.compare("EQ", a, b), e.compare("LT", j, i)));
   if (c10::isFloatingType(a.dtype())) {
     const Value a_nan = is_nan(e, a), b_nan = is_nan(e, b);
     const Value later = e.logical_or(e.logical_not(a_nan), e.compare("GT", j, i));
@@ -96,9 +95,9 @@ Maximum window_maximum(Emitter& e, const Value& x, const Windows& w) {
       for (const auto i : c10::irange(spatial[d])) all[d].push_back(i);
     }
     const Value position = over(e, flat_positions(e, all, spatial), x.dims());
-    const Values out = e.reduce_window({x, position}, {e.lowest(x.type), scalar(e, kNowhere, at::kInt)},
-                                       window_over(w, x.rank(), spatial),
-                                       [&](const Values& in) { return better(e, in); });
+    const Values out =
+        e.reduce_window({x, position}, {e.lowest(x.type), scalar(e, kNowhere, at::kInt)},
+                        window_over(w, x.rank(), spatial), [&](const Values& in) { return better(e, in); });
     return {out[0], out[1]};
   }
 
