@@ -25,6 +25,9 @@ namespace torch_tpu::pjrt {
 // Consumes `error`: PJRT's text, whole.
 std::string take_message(PJRT_Error* error);
 
+// True if the loaded plugin is libtpu, whether or not there is a TPU (plugin.cpp).
+bool compiles_for_tpu();
+
 // True if the loaded plugin has the function whose entry ends at `end` of the table.
 inline bool has_function(const PJRT_Api* table, size_t end) { return end <= table->struct_size; }
 

@@ -1,9 +1,10 @@
 // Compile options: a CompileOptionsProto written by hand, a few varints (field numbers from XLA's
-// xla/pjrt/proto/compile_options.proto), so that no protobuf library is needed.
+// xla/pjrt/proto/compile_options.proto), so that no protobuf library is needed. XLA's flags travel
+// in it by name; a plugin refuses a name that it does not know.
 #include <string>
 #include <string_view>
 
-#include "pjrt/pjrt.h"
+#include "pjrt/call.h"
 
 namespace torch_tpu::pjrt {
 namespace {
@@ -45,6 +46,7 @@ constexpr uint64_t kNumPartitions = 5;
 // An entry of a map, and OptionOverrideProto.
 constexpr uint64_t kMapKey = 1;
 constexpr uint64_t kMapValue = 2;
+constexpr uint64_t kStringField = 1;
 constexpr uint64_t kBoolField = 2;
 constexpr uint64_t kIntField = 3;
 
@@ -52,14 +54,38 @@ std::string flag(std::string_view name, uint64_t field, uint64_t value) {
   return Message().bytes(kMapKey, name).bytes(kMapValue, Message().integer(field, value).text()).text();
 }
 
+// The newest tried plugin that has the flag, and the oldest tried that refuses it: API 0.106 and 0.115.
+constexpr int kLastWithFusionEmitterFlag = 106;
+
 }  // namespace
 
 std::string Client::encode(const CompileOptions& options) {
   Message proto;
   proto.bytes(kExecutableBuildOptions, Message().integer(kNumReplicas, 1).integer(kNumPartitions, 1).text());
   proto.integer(kCompilePortableExecutable, 1);
+  const auto set = [&proto](std::string_view name, uint64_t field, uint64_t value) {
+    proto.bytes(kEnvOptionOverrides, flag(name, field, value));
+  };
+  // A fused bfloat16 program must round where the same calls one by one round.
+  set("xla_allow_excess_precision", kBoolField, 0);
+  if (compiles_for_tpu()) {
+    return proto.text();
+  }
+  // The default of every CPU plugin tried drops NaN in maximum and minimum.
+  set("xla_cpu_enable_fast_min_max", kBoolField, 0);
+  set("xla_cpu_enable_fast_math", kBoolField, 0);
   if (options.fast) {
-    proto.bytes(kEnvOptionOverrides, flag("xla_backend_optimization_level", kIntField, 0));
+    set("xla_backend_optimization_level", kIntField, 0);
+    // The emitters for fusions cost more to set up than a small program does to compile without them.
+    if (api() != nullptr && api()->pjrt_api_version.minor_version <= kLastWithFusionEmitterFlag) {
+      set("xla_cpu_use_fusion_emitters", kBoolField, 0);
+    } else {
+      proto.bytes(kEnvOptionOverrides,
+                  Message()
+                      .bytes(kMapKey, "xla_disable_hlo_passes")
+                      .bytes(kMapValue, Message().bytes(kStringField, "fusion-wrapper").text())
+                      .text());
+    }
   }
   return proto.text();
 }

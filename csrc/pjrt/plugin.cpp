@@ -134,6 +134,11 @@ const PJRT_Api* open_plugin(const std::string& path) {
 
 const PJRT_Api* api() { return loaded_api.load(std::memory_order_acquire); }
 
+bool compiles_for_tpu() {
+  const std::lock_guard<std::mutex> lock(mutex);
+  return is_libtpu(loaded_path);
+}
+
 bool has_tpu() {
   static const bool answer = [] {
     const auto is_accel = [](const char* name) {
