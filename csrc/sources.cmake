@@ -68,7 +68,6 @@ layer(lowerings
   csrc/lowerings/ternary.cpp
   csrc/lowerings/unary.cpp
   csrc/lowerings/upsample.cpp
-  csrc/lowerings/window_maximum.cpp
   csrc/lowerings/variance.cpp
   csrc/lowerings/window_maximum.cpp)
 layer(tensor

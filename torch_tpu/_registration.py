@@ -7,6 +7,7 @@ import sys
 import threading
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 _REQUIRES = "2.13."
 _registered = False
@@ -44,7 +45,7 @@ def register() -> None:
     _keep_parameters_when_modules_move()
     _make_bfloat16_the_autocast_default()
     _send_tensors_between_processes()
-    torch.optim.optimizer.register_optimizer_step_post_hook(_end_step)
+    register_optimizer_step_post_hook(_end_step)
 
 
 def _end_step(optimizer, args, kwargs) -> None:
