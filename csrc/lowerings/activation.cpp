@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "lowerings/draws.h"
 #include "lowerings/families.h"
 
 namespace torch_tpu {
@@ -107,16 +108,6 @@ Value lower_prelu(Emitter& e, const Call& c) {
   return e.convert(e.select(e.compare("GT", xs[0], 0), xs[0], e.multiply(xs[0], xs[1])), dtype);
 }
 
-// Uniform in [0, 1), of 24 random bits (53 for double).
-Value uniform(Emitter& e, const Call& c, const Type& type) {
-  if (type.dtype == at::kDouble) {
-    const Value bits = e.binary("shift_right_logical", c.random_bits(at::kUInt64, type.dims), 11);
-    return e.multiply(e.convert(bits, at::kDouble), 0x1p-53);
-  }
-  const Value bits = e.binary("shift_right_logical", c.random_bits(at::kUInt32, type.dims), 8);
-  return e.multiply(e.convert(bits, at::kFloat), 0x1p-24f);
-}
-
 // The output and the noise, which in training is the slope of each element. Otherwise it stays as it was.
 Values lower_rrelu(Emitter& e, const Call& c) {
   const Value self = c.tensor("self");
@@ -126,7 +117,7 @@ Values lower_rrelu(Emitter& e, const Call& c) {
   const Value upper = c.number("upper", x.type);
   Value output, noise;
   if (c.flag("training")) {
-    const Value drawn = e.add(lower, e.multiply(uniform(e, c, x.type), e.subtract(upper, lower)));
+    const Value drawn = e.add(lower, e.multiply(draw_uniform(e, bits_of(c), x.dtype(), x.dims()), e.subtract(upper, lower)));
     const Value slope = e.select(e.compare("LE", x, 0), drawn, e.constant_like(1, x));
     output = e.convert(e.multiply(x, slope), dtype);
     noise = e.convert(slope, dtype);
@@ -135,8 +126,13 @@ Values lower_rrelu(Emitter& e, const Call& c) {
     output = e.convert(e.select(e.compare("GT", x, 0), x, e.multiply(x, slope)), dtype);
     noise = c.tensor("noise");
   }
-  // out= comes after noise in the schema.
-  return c.has("out") ? Values{noise, output} : Values{output, noise};
+  return {output, noise};
+}
+
+// The schema of out= has noise first.
+Values lower_rrelu_out(Emitter& e, const Call& c) {
+  const Values values = lower_rrelu(e, c);
+  return {values[1], values[0]};
 }
 
 }  // namespace
@@ -188,6 +184,8 @@ void add_activation(Table& t) {
   t.add("aten::glu", lower_glu);
   t.add("aten::_prelu_kernel", lower_prelu);
   t.add("aten::rrelu_with_noise", lower_rrelu).draws_random();
+  t.add("aten::rrelu_with_noise_", lower_rrelu).draws_random();
+  t.add("aten::rrelu_with_noise.out", lower_rrelu_out).draws_random();
 }
 
 }  // namespace torch_tpu

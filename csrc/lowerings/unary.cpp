@@ -166,6 +166,7 @@ void add_unary(Table& t) {
   add_exact(t, "aten::sgn", sign_of);
   add_exact(t, "aten::_conj_physical", conjugate);
   add_exact(t, "aten::conj_physical.out", conjugate);
+  add_exact(t, "aten::conj_physical_", conjugate);
   add_exact(t, "aten::complex", make_complex, "real", "imag");
   t.add("aten::polar", lower_polar);
   t.add("aten::frexp.Tensor", lower_frexp);
