@@ -1,0 +1,136 @@
+"""Runs the OpInfo checks of op_check.py in child processes, and writes a table.
+
+    python tests/sweep.py --dtypes float32 --kinds forward,gradient --ops add,mul
+    python tests/sweep.py                      # everything; resumes where it stopped
+
+A crash or a hang costs one check: the child is restarted behind it.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def child(args) -> None:
+    """Reads checks from stdin, a JSON line each, and answers each with a line on stdout."""
+    out = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    import torch
+
+    import op_check
+
+    torch.set_num_threads(1)
+    ops = {op_check.full_name(op): op for op in op_check.entries()}
+    import torch_tpu
+
+    print(json.dumps({"ready": True}), file=out)
+    for line in sys.stdin:
+        name, dtype, kind = json.loads(line)
+        fallbacks = torch_tpu.counters()["fallbacks"]
+        try:
+            count = op_check.check(ops[name], op_check.DTYPES[dtype], kind, args.samples)
+            result = {"status": "pass", "samples": count}
+        except op_check.Skip:
+            result = {"status": "skip"}
+        except BaseException as error:  # noqa: BLE001 every failure is an answer
+            result = {"status": "fail", "why": f"{type(error).__name__}: {error}"[: args.chars]}
+        result["fallbacks"] = torch_tpu.counters()["fallbacks"] - fallbacks
+        print(json.dumps(result), file=out)
+
+
+def checks(args):
+    sys.path.insert(0, str(HERE))
+    import op_check
+
+    wanted = args.ops.split(",") if args.ops else None
+    for op in op_check.entries():
+        name = op_check.full_name(op)
+        if wanted and not any(name == w or op.name == w or (w.endswith("*") and name.startswith(w[:-1])) for w in wanted):
+            continue
+        for dtype in args.dtypes.split(","):
+            if not op_check.supported(op, op_check.DTYPES[dtype]):
+                continue
+            for kind in op_check.kinds_for(op, op_check.DTYPES[dtype]):
+                if kind in args.kinds.split(","):
+                    yield name, dtype, kind
+
+
+class Child:
+    def __init__(self, args):
+        command = [sys.executable, __file__, "--child", "--samples", str(args.samples), "--chars", str(args.chars)]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ}
+        )
+        self.answer(120)
+
+    def answer(self, timeout: float):
+        import selectors
+
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            if not selector.select(timeout):
+                self.process.kill()
+                return {"status": "hang", "why": f"no answer in {timeout:.0f} s"}
+        line = self.process.stdout.readline()
+        if line:
+            return json.loads(line)
+        return {"status": "crash", "why": f"the process ended with status {self.process.wait()}"}
+
+    def run(self, check, timeout: float):
+        self.process.stdin.write(json.dumps(check) + "\n")
+        self.process.stdin.flush()
+        return self.answer(timeout)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ops", default="", help="entry names, comma-separated; a name may end in *")
+    parser.add_argument("--dtypes", default="float32")
+    parser.add_argument("--kinds", default="forward,gradient,inplace,out,noncontiguous")
+    parser.add_argument("--samples", type=int, default=0, help="samples a check at most; 0: all")
+    parser.add_argument("--timeout", type=float, default=120, help="seconds a check")
+    parser.add_argument("--chars", type=int, default=300, help="length of a failure's text")
+    parser.add_argument("--output", type=Path, default=Path("build/sweep.jsonl"), help="results, a JSON line each; what is there is not run again")
+    parser.add_argument("--fresh", action="store_true", help="run everything again")
+    parser.add_argument("--quiet", action="store_true", help="print failures only")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        child(args)
+        return 0
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    done = {}
+    if args.output.exists() and not args.fresh:
+        for line in args.output.read_text().splitlines():
+            row = json.loads(line)
+            done[row["name"], row["dtype"], row["kind"]] = row
+    worker = None
+    counts: dict[str, int] = {}
+    fallen = 0
+    with args.output.open("w" if args.fresh else "a") as log:
+        for check in checks(args):
+            row = done.get(check)
+            if row is None:
+                worker = worker or Child(args)
+                start = time.monotonic()
+                row = dict(zip(("name", "dtype", "kind"), check, strict=True)) | worker.run(check, args.timeout)
+                row["seconds"] = round(time.monotonic() - start, 2)
+                if row["status"] in ("crash", "hang"):
+                    worker = None
+                print(json.dumps(row), file=log, flush=True)
+            counts[row["status"]] = counts.get(row["status"], 0) + 1
+            fallen += bool(row.get("fallbacks"))
+            if row["status"] in ("fail", "crash", "hang") or not args.quiet:
+                print(f"{row['status']:5} {row['name']} {row['dtype']} {row['kind']} {row.get('why', '')}", flush=True)
+    print(", ".join(f"{n} {status}" for status, n in sorted(counts.items())) + f"; {fallen} used the CPU fallback")
+    return 0 if set(counts) <= {"pass", "skip"} else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
