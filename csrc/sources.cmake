@@ -77,6 +77,7 @@ layer(tensor
   csrc/tensor/view.cpp
   csrc/tensor/view_emit.cpp)
 layer(exec
+  csrc/exec/capture.cpp
   csrc/exec/counters.cpp
   csrc/exec/policy.cpp
   csrc/exec/program.cpp
@@ -99,6 +100,7 @@ layer(aten
   csrc/aten/histogram.cpp
   csrc/aten/meta.cpp
   csrc/aten/registration.cpp
+  csrc/aten/streams.cpp
   csrc/aten/variants.cpp
   csrc/aten/views.cpp)
 set(PYTHON_SOURCES

@@ -42,4 +42,5 @@ def test_backward_runs_under_the_mode_of_its_caller():
             x.grad = None
             (x.sin() * x.exp()).sum().backward()
             gradients.append(x.grad.cpu())
-    assert torch.equal(gradients[0], gradients[1]) and torch.equal(gradients[0], gradients[2])
+    assert torch.equal(gradients[0], gradients[1])
+    torch.testing.assert_close(gradients[2], gradients[0])  # fused, so rounded in other places

@@ -1,11 +1,14 @@
 // PyTorch asks c10::is_privateuse1_backend_registered() in one place: where it chooses the
 // accelerator. There is no setting for the answer, so libtorch_cpu's reference to that function
-// is pointed at one that says no.
+// is pointed at one that says no. Its autograd engine would then give tpu gradients the other
+// accelerator's streams, so at::accelerator::isAccelerator() is answered for tpu as for the CPU.
 #include "device/accelerator.h"
 
+#include <ATen/DeviceAccelerator.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/detail/XPUHooksInterface.h>
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -45,6 +48,16 @@ bool xpu_is_usable() { return exists("/dev/dri") && at::detail::getXPUHooks().is
 #if defined(__linux__) && (defined(__x86_64__) || defined(__aarch64__))
 
 bool not_registered() { return false; }
+
+bool is_other_accelerator(c10::DeviceType type) {
+  return type != c10::DeviceType::PrivateUse1 && at::accelerator::isAccelerator(type);
+}
+
+struct Replacement {
+  std::string_view symbol;
+  void* function;
+  bool done = false;
+};
 
 // A loaded library's dynamic section. Addresses are absolute with glibc.
 struct Dynamic {
@@ -87,7 +100,7 @@ bool point_at(void** slot, void* function) {
   return true;
 }
 
-int patch(dl_phdr_info* library, size_t, void* patched) {
+int patch(dl_phdr_info* library, size_t, void* replacements) {
   if (std::strstr(library->dlpi_name, "libtorch_cpu.so") == nullptr) {
     return 0;
   }
@@ -95,14 +108,14 @@ int patch(dl_phdr_info* library, size_t, void* patched) {
   if (d.strings == nullptr || d.symbols == nullptr) {
     return 0;
   }
-  constexpr std::string_view name = "_ZN3c1033is_privateuse1_backend_registeredEv";
   for (const int t : {0, 1}) {
     for (size_t i = 0; d.tables[t] != nullptr && i < d.bytes[t] / sizeof(ElfW(Rela)); ++i) {
       const auto& relocation = d.tables[t][i];
       const auto symbol = ELF64_R_SYM(relocation.r_info);
-      if (symbol != 0 && name == d.strings + d.symbols[symbol].st_name) {
-        auto** slot = reinterpret_cast<void**>(library->dlpi_addr + relocation.r_offset);
-        *static_cast<bool*>(patched) |= point_at(slot, reinterpret_cast<void*>(&not_registered));
+      for (Replacement& r : *static_cast<std::array<Replacement, 2>*>(replacements)) {
+        if (symbol != 0 && r.symbol == d.strings + d.symbols[symbol].st_name) {
+          r.done |= point_at(reinterpret_cast<void**>(library->dlpi_addr + relocation.r_offset), r.function);
+        }
       }
     }
   }
@@ -121,11 +134,16 @@ bool prefers_other_accelerator() {
 }
 
 bool yield_accelerator() {
-  bool patched = false;
 #if defined(__linux__) && (defined(__x86_64__) || defined(__aarch64__))
-  dl_iterate_phdr(&patch, &patched);
+  std::array<Replacement, 2> replacements{{
+      {"_ZN3c1033is_privateuse1_backend_registeredEv", reinterpret_cast<void*>(&not_registered)},
+      {"_ZN2at11accelerator13isAcceleratorEN3c1010DeviceTypeE", reinterpret_cast<void*>(&is_other_accelerator)},
+  }};
+  dl_iterate_phdr(&patch, &replacements);
+  return replacements[0].done && replacements[1].done;
+#else
+  return false;
 #endif
-  return patched;
 }
 
 }  // namespace torch_tpu

@@ -52,6 +52,8 @@ from torch_tpu.tpu.streams import Event, Stream, StreamContext, current_stream, 
 # What PyTorch itself asks a device module for.
 _is_in_bad_fork = _C.in_forked_child
 _lazy_init = _C.check_not_forked
+# Checkpointing saves the generators' states only of a device that says so; ours always exist.
+_initialized = True
 
 
 def __getattr__(name: str):

@@ -23,12 +23,20 @@ class Stream(torch.Stream):
         return 0, 0
 
 
-class Event(torch.Event):
-    """An event of a tpu device. With ``enable_timing`` recording waits for the work before it, so that
-    the time between two events is the time of the work between them."""
+class _TpuEvents(type):
+    def __instancecheck__(cls, obj) -> bool:
+        return isinstance(obj, torch.Event) and obj.device.type == "tpu"
+
+
+class Event(metaclass=_TpuEvents):
+    """Makes a ``torch.Event`` of a tpu device (PyTorch takes no subclass of it).
+
+    With ``enable_timing`` recording waits for the work before it, so that the time between two
+    events is the time of the work between them.
+    """
 
     def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False):
-        return super().__new__(cls, "tpu", enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
+        return torch.Event("tpu", enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
 
 
 def _device_type() -> int:
