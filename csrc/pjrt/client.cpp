@@ -37,6 +37,11 @@ PluginChoice required_plugin() {
   TORCH_CHECK(choice.has_value(),
               "tpu: no PJRT plugin was found.\nInstall one: pip install xla-cpu-pjrt (runs on the host), or libtpu on a"
               " TPU machine, or set TORCH_TPU_PJRT_PLUGIN to a plugin's path.");
+  if (choice->kind == PluginKind::kCpu && has_tpu() && std::getenv("TORCH_TPU_PLATFORM") == nullptr &&
+      std::getenv("TORCH_TPU_PJRT_PLUGIN") == nullptr) {
+    TORCH_WARN("tpu: this machine has a TPU, but its plugin is not installed, so everything runs on the host.\n"
+               "Install it: pip install libtpu, or set TORCH_TPU_PLATFORM=cpu if this is meant.");
+  }
   return *std::move(choice);
 }
 

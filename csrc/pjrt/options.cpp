@@ -54,6 +54,10 @@ std::string flag(std::string_view name, uint64_t field, uint64_t value) {
   return Message().bytes(kMapKey, name).bytes(kMapValue, Message().integer(field, value).text()).text();
 }
 
+std::string flag(std::string_view name, std::string_view value) {
+  return Message().bytes(kMapKey, name).bytes(kMapValue, Message().bytes(kStringField, value).text()).text();
+}
+
 // The newest tried plugin that has the flag, and the oldest tried that refuses it: API 0.106 and 0.115.
 constexpr int kLastWithFusionEmitterFlag = 106;
 
@@ -63,8 +67,8 @@ std::string Client::encode(const CompileOptions& options) {
   Message proto;
   proto.bytes(kExecutableBuildOptions, Message().integer(kNumReplicas, 1).integer(kNumPartitions, 1).text());
   proto.integer(kCompilePortableExecutable, 1);
-  const auto set = [&proto](std::string_view name, uint64_t field, uint64_t value) {
-    proto.bytes(kEnvOptionOverrides, flag(name, field, value));
+  const auto set = [&proto](std::string_view name, auto... value) {
+    proto.bytes(kEnvOptionOverrides, flag(name, value...));
   };
   // A fused bfloat16 program must round where the same calls one by one round.
   set("xla_allow_excess_precision", kBoolField, 0);
@@ -74,17 +78,18 @@ std::string Client::encode(const CompileOptions& options) {
   // The default of every CPU plugin tried drops NaN in maximum and minimum.
   set("xla_cpu_enable_fast_min_max", kBoolField, 0);
   set("xla_cpu_enable_fast_math", kBoolField, 0);
+#if defined(__x86_64__)
+  // Without fused multiply-add, a product that is added rounds as it does in a call of its own. Matrix products
+  // come from libraries that this leaves alone.
+  set("xla_cpu_max_isa", "AVX");
+#endif
   if (options.fast) {
     set("xla_backend_optimization_level", kIntField, 0);
     // The emitters for fusions cost more to set up than a small program does to compile without them.
     if (api() != nullptr && api()->pjrt_api_version.minor_version <= kLastWithFusionEmitterFlag) {
       set("xla_cpu_use_fusion_emitters", kBoolField, 0);
     } else {
-      proto.bytes(kEnvOptionOverrides,
-                  Message()
-                      .bytes(kMapKey, "xla_disable_hlo_passes")
-                      .bytes(kMapValue, Message().bytes(kStringField, "fusion-wrapper").text())
-                      .text());
+      set("xla_disable_hlo_passes", "fusion-wrapper");
     }
   }
   return proto.text();
