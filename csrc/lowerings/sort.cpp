@@ -69,7 +69,7 @@ Values lower_topk(Emitter& e, const Call& c) {
       x.dim(dim) <= std::numeric_limits<int32_t>::max()) {
     return results(e, c, top_along(e, x, dim, k));
   }
-  const Sorted all = sorted_along(e, x, dim, !c.flag("largest"));
+  const Sorted all = sorted_along(e, x, dim, c.flag("largest"));
   return results(e, c, {slice_dim(e, all.values, dim, 0, k), slice_dim(e, all.indices, dim, 0, k)});
 }
 
