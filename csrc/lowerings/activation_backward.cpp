@@ -47,7 +47,7 @@ Value silu(const Activation& a) {
   Emitter& e = a.e;
   const Value gate = sigmoid(e, a.x);
   const Value slope = e.multiply(gate, one_plus(e, e.multiply(a.x, one_minus(e, gate))));
-  return e.multiply(a.grad, conjugate(e, slope));
+  return e.multiply(a.grad, slope);
 }
 
 Value mish(const Activation& a) {

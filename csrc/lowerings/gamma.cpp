@@ -39,12 +39,14 @@ Value zeta(Emitter& e, const Value& x, const Value& q) {
                 e.select(active, e.add(s[2], term), s[2]), e.add(s[3], 1)};
       });
   const Value rest = e.binary("chlo.zeta", x, state[1]);
-  const Value sum = e.add(state[2], rest);
+  // Where its factors overflow, only the first term is left.
+  const Value kept = e.select(is_nan(e, rest), e.power(state[1], e.negate(x)), rest);
+  const Value sum = e.add(state[2], kept);
   const Value at_pole = e.logical_and(e.compare("LE", q, 0), e.compare("EQ", q, e.unary("floor", q)));
   Value result = e.select(at_pole, like(e, kInfinity, x), sum);
   result = e.select(e.compare("LT", x, 1), like(e, kNan, x), result);
-  result = e.select(e.compare("EQ", x, 1), like(e, kInfinity, x), result);
-  return e.select(e.logical_or(is_nan(e, x), is_nan(e, q)), like(e, kNan, x), result);
+  result = e.select(e.logical_or(is_nan(e, x), is_nan(e, q)), like(e, kNan, x), result);
+  return e.select(e.compare("EQ", x, 1), like(e, kInfinity, x), result);
 }
 
 // The derivative of digamma: reflection below 1/2, six steps up, then the asymptotic series.

@@ -18,7 +18,7 @@ using Step = Value (*)(Emitter&, const Value& x, const Value& k, const Value& no
 Value by_recurrence(Emitter& e, const Value& x, const Value& order, const Value& first, Step step) {
   const auto unfinished = [&e](const Values& s) {
     const Value k = broadcast_to(e, s[0], s[1].dims());
-    return e.logical_and(e.compare("LT", k, s[2]), e.unary("is_finite", s[3]));
+    return e.logical_and(e.compare("LT", k, s[2]), e.compare("EQ", s[3], s[3]));
   };
   const Value one = like(e, 1, x);
   // k, x, order, P_k, P_{k-1}.
