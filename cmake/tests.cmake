@@ -4,7 +4,9 @@ enable_testing()
 
 add_executable(cpp_tests
   csrc/lowerings/call_test.cpp
-  csrc/stablehlo/emitter_test.cpp)
+  csrc/pjrt/client_test.cpp
+  csrc/stablehlo/emitter_test.cpp
+  csrc/tensor/view_test.cpp)
 target_include_directories(cpp_tests PRIVATE csrc ${PJRT_INCLUDE})
 target_link_directories(cpp_tests PRIVATE ${TORCH_ROOT}/lib)
 target_link_libraries(cpp_tests PRIVATE

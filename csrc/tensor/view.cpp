@@ -18,6 +18,57 @@ Dims proper_dims(const View& view) {
   return order;
 }
 
+// One dim of a value, and the dims of a view that step inside it: by descending stride, from `offset` on.
+struct Block {
+  int64_t length, offset;
+  Dims sizes, strides;
+};
+
+// Elements from the first to the last that the dims of `block` from the k-th on show.
+int64_t span(const Block& block, size_t k) {
+  int64_t span = 1;
+  for (; k < block.sizes.size(); ++k) span += (block.sizes[k] - 1) * block.strides[k];
+  return span;
+}
+
+void add_cut(ViewSteps::Cut& cut, int64_t size, int64_t start, int64_t limit, int64_t step) {
+  cut.refined.push_back(size);
+  cut.start.push_back(start);
+  cut.limit.push_back(limit);
+  cut.step.push_back(step);
+}
+
+// Cuts `block`, and adds what remains to `rest`: a block for each view dim, with its length, or a block of
+// several dims that the next cut divides. False if dims overlap.
+bool add_cuts(const Block& block, ViewSteps::Cut& cut, std::vector<Block>& rest) {
+  // A mixed-radix number: the outer dims' strides are the weights of the digits.
+  int64_t length = block.length, offset = block.offset;
+  const size_t count = block.sizes.size();
+  for (size_t k = 0; k + 1 < count; ++k) {
+    const int64_t n = block.sizes[k], stride = block.strides[k];
+    if (span(block, k + 1) > stride) return false;
+    if (length % stride != 0 || offset % stride + span(block, k + 1) > stride) {
+      // No reshape has a row for each index: cut to whole rows first.
+      const int64_t start = std::max(std::min(offset, length - n * stride), int64_t{0});
+      add_cut(cut, length, start, start + n * stride, 1);
+      rest.push_back({n * stride, offset - start, Dims(block.sizes.begin() + k, block.sizes.end()),
+                      Dims(block.strides.begin() + k, block.strides.end())});
+      return true;
+    }
+    add_cut(cut, length / stride, offset / stride, offset / stride + n, 1);
+    rest.push_back({n, 0, {n}, {1}});
+    length = stride;
+    offset %= stride;
+  }
+  if (count == 0) {
+    add_cut(cut, length, offset, offset + 1, 1);
+  } else {
+    const int64_t n = block.sizes.back(), stride = block.strides.back();
+    add_cut(cut, length, offset, offset + (n - 1) * stride + 1, stride);
+    rest.push_back({n, 0, {n}, {1}});
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -67,73 +118,49 @@ std::optional<ViewSteps> find_steps(c10::IntArrayRef dims, const View& view) {
   if (base.empty()) base.push_back(1);
 
   // Base dims are merged until every proper dim of the view steps inside one of them.
-  ViewSteps steps;
+  std::vector<Block> blocks;
   for (;;) {
     const Dims base_strides = row_major_strides(base);
-    steps = ViewSteps{};
+    blocks.clear();
     int64_t rest = view.offset;
     size_t next = 0;  // into `order`
     std::optional<size_t> merge;  // base dims merge and merge + 1 become one
     for (size_t j = 0; j < base.size() && !merge; ++j) {
-      const int64_t unit = base_strides[j], size = base[j];
-      const int64_t digit = rest / unit;
+      const int64_t unit = base_strides[j];
+      Block block{base[j], rest / unit, {}, {}};
       rest %= unit;
-      Dims sizes, strides;  // of the view dims inside, in units of this base dim
-      int64_t span = digit + 1;
       for (; next < order.size() && view.strides[order[next]] >= unit; ++next) {
-        const int64_t n = view.sizes[order[next]], s = view.strides[order[next]];
-        if (s % unit != 0) {
+        const int64_t stride = view.strides[order[next]];
+        if (stride % unit != 0) {
           merge = j;  // a diagonal: steps in this and the next dim at once
           break;
         }
-        sizes.push_back(n);
-        strides.push_back(s / unit);
-        span += (n - 1) * (s / unit);
+        block.sizes.push_back(view.sizes[order[next]]);
+        block.strides.push_back(stride / unit);
       }
-      if (merge) break;
-      if (span > size) {  // a flattened view: spills over into the dim before
+      if (!merge && block.offset + span(block, 0) > block.length) {
         if (j == 0) return std::nullopt;
-        merge = j - 1;
-        break;
+        merge = j - 1;  // a flattened view: spills over into the dim before
       }
-      if (sizes.empty()) {
-        steps.refined.push_back(size);
-        steps.start.push_back(digit);
-        steps.limit.push_back(digit + 1);
-        steps.step.push_back(1);
-        continue;
-      }
-      // A mixed-radix number: the outer dims' strides are the weights of the digits.
-      int64_t offset = digit, length = size;
-      const bool split = sizes.size() > 1;
-      if (split && length % strides[0] != 0) {
-        // Only whole blocks can be reshaped; a base dim of its own is never cut short here.
-        return std::nullopt;
-      }
-      for (size_t k = 0; k < sizes.size(); ++k) {
-        const bool innermost = k + 1 == sizes.size();
-        const int64_t weight = innermost ? 1 : strides[k];
-        if (!innermost && strides[k] % strides[k + 1] != 0 && k + 2 != sizes.size()) return std::nullopt;
-        if (length % weight != 0) return std::nullopt;
-        const int64_t extent = length / weight;
-        const int64_t start = offset / weight;
-        const int64_t step = innermost ? strides[k] : 1;
-        const int64_t limit = start + (sizes[k] - 1) * step + 1;
-        if (limit > extent) return std::nullopt;  // overlapping
-        steps.refined.push_back(extent);
-        steps.start.push_back(start);
-        steps.limit.push_back(limit);
-        steps.step.push_back(step);
-        steps.kept.push_back(sizes[k]);
-        offset %= weight;
-        length = weight;
-      }
+      blocks.push_back(std::move(block));
     }
     if (!merge) break;
-    if (*merge + 1 >= base.size()) return std::nullopt;
     base[*merge] *= base[*merge + 1];
     base.erase(base.begin() + static_cast<std::ptrdiff_t>(*merge) + 1);
   }
+
+  ViewSteps steps;
+  const auto divided = [](const Block& block) { return block.sizes.size() > 1; };
+  do {
+    std::vector<Block> rest;
+    ViewSteps::Cut cut;
+    for (const Block& block : blocks) {
+      if (!add_cuts(block, cut, rest)) return std::nullopt;
+    }
+    steps.cuts.push_back(std::move(cut));
+    blocks = std::move(rest);
+  } while (std::any_of(blocks.begin(), blocks.end(), divided));
+  for (const Block& block : blocks) steps.kept.push_back(block.length);
 
   // kept[rank] is the view's dim order[rank]; the permutation lists ranks in view order.
   Dims ranks(order.size());

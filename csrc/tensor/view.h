@@ -5,6 +5,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "stablehlo/emitter.h"
 #include "stablehlo/type.h"
@@ -22,10 +23,15 @@ struct View {
   int64_t extent() const;
 };
 
-// A view of a dense row-major value as: reshape to `refined`, slice, reshape to `kept`
-// (the view's dims that are neither 1 nor broadcast, by descending stride), permute.
+// A view of a dense row-major value as: reshapes, each followed by a slice; a reshape to `kept`
+// (the view's dims that are neither 1 nor broadcast, by descending stride); a permutation.
 struct ViewSteps {
-  Dims refined, start, limit, step, kept;
+  struct Cut {
+    Dims refined;             // reshape to these dims,
+    Dims start, limit, step;  // then slice; a limit beyond the dim: of the dim with padding
+  };
+  std::vector<Cut> cuts;
+  Dims kept;
   Dims permutation;  // of `kept`, into the order the view has them
 };
 

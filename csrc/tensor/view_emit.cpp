@@ -73,6 +73,73 @@ Dims proper_positions(const View& view) {
   return where;
 }
 
+// A view as contiguous runs: the dim of stride 1 (if there is one) comes last.
+struct Rows {
+  View starts;  // of the runs
+  int64_t length = 1;
+  Dims dims;         // starts.sizes, then the run
+  Dims permutation;  // of dims, into the order the view has them
+};
+
+Rows find_rows(const View& view) {
+  Rows rows{view, 1, {}, {}};
+  const auto rank = static_cast<int64_t>(view.sizes.size());
+  int64_t run = rank;
+  for (int64_t i = 0; i < rank; ++i) {
+    if (view.strides[i] == 1 && view.sizes[i] > rows.length) {
+      rows.length = view.sizes[i];
+      run = i;
+    }
+  }
+  if (run < rank) rows.starts.sizes[run] = 1;
+  rows.dims = rows.starts.sizes;
+  for (int64_t i = 0; i < rank; ++i) rows.permutation.push_back(i);
+  if (run < rank) {
+    rows.dims.erase(rows.dims.begin() + run);
+    rows.dims.push_back(rows.length);
+    for (int64_t i = run; i < rank; ++i) rows.permutation[i] = i == run ? rank - 1 : i - 1;
+  }
+  return rows;
+}
+
+// `x` in the dims that `cut` slices.
+Value refine(Emitter& e, const Value& x, const ViewSteps::Cut& cut) {
+  const Value refined = e.reshape(x, cut.refined);
+  Dims missing;
+  bool enough = true;
+  for (size_t i = 0; i < cut.refined.size(); ++i) {
+    missing.push_back(std::max<int64_t>(cut.limit[i] - cut.refined[i], 0));
+    enough &= missing[i] == 0;
+  }
+  return enough ? refined : e.pad(refined, scalar(e, 0, x.dtype()), Dims(missing.size(), 0), missing);
+}
+
+// `into`, cut as read() cuts it, with what is left replaced by `update`.
+Value write_cuts(Emitter& e, const Value& into, c10::ArrayRef<ViewSteps::Cut> cuts, const Value& update) {
+  const ViewSteps::Cut& cut = cuts[0];
+  Dims extents, high, interior;
+  bool strided = false;
+  for (size_t i = 0; i < cut.refined.size(); ++i) {
+    extents.push_back((cut.limit[i] - cut.start[i] + cut.step[i] - 1) / cut.step[i]);
+    strided |= cut.step[i] != 1;
+    interior.push_back(cut.step[i] - 1);
+    high.push_back(std::max(cut.refined[i], cut.limit[i]) - cut.limit[i]);
+  }
+  const Value there = refine(e, into, cut);
+  Value x = update;
+  if (cuts.size() > 1) x = write_cuts(e, e.slice(there, cut.start, cut.limit, cut.step), cuts.slice(1), update);
+  x = e.reshape(x, extents);
+  if (strided) {
+    const Value shown = e.pad(e.constant(true, x.type.with(at::kBool)), scalar(e, false, at::kBool), cut.start, high, interior);
+    x = e.select(shown, e.pad(x, scalar(e, 0, x.dtype()), cut.start, high, interior), there);
+  } else if (x.type != there.type) {
+    Values starts;
+    for (const int64_t s : cut.start) starts.push_back(scalar(e, s, at::kInt));
+    x = e.dynamic_update_slice(there, x, starts);
+  }
+  return x.dims() == cut.refined ? x : e.slice(x, Dims(cut.refined.size(), 0), cut.refined);
+}
+
 bool is_identity(c10::IntArrayRef permutation) {
   for (size_t i = 0; i < permutation.size(); ++i) {
     if (permutation[i] != static_cast<int64_t>(i)) return false;
@@ -93,12 +160,14 @@ Value read(Emitter& e, const Value& base, const View& view) {
   const Value from = prepare(e, base, view);
   const auto steps = find_steps(from.dims(), view);
   if (!steps) {
+    const Rows rows = find_rows(view);
     const Value flat = e.reshape(from, {from.type.numel()});
-    const Value picked = e.gather(flat, positions(e, view),
-                                  {.collapsed_slice_dims = {0}, .start_index_map = {0}, .slice_sizes = {1}, .index_vector_dim = 1});
-    return e.reshape(picked, view.sizes);
+    const Value picked = e.gather(flat, positions(e, rows.starts),
+                                  {.offset_dims = {1}, .start_index_map = {0}, .slice_sizes = {rows.length}, .index_vector_dim = 1});
+    return e.transpose(e.reshape(picked, rows.dims), rows.permutation);
   }
-  Value x = e.slice(e.reshape(from, steps->refined), steps->start, steps->limit, steps->step);
+  Value x = from;
+  for (const ViewSteps::Cut& cut : steps->cuts) x = e.slice(refine(e, x, cut), cut.start, cut.limit, cut.step);
   x = e.reshape(x, steps->kept);
   if (!is_identity(steps->permutation)) x = e.transpose(x, steps->permutation);
   if (x.type.numel() == view.numel()) return e.reshape(x, view.sizes);
@@ -113,38 +182,19 @@ Value write(Emitter& e, const Value& base, const View& view, const Value& x) {
   const auto steps = find_steps(into.dims(), view);
   Value written;
   if (!steps) {
+    const Rows rows = find_rows(view);
+    Dims to_rows(rows.permutation.size());
+    for (size_t i = 0; i < to_rows.size(); ++i) to_rows[rows.permutation[i]] = static_cast<int64_t>(i);
     const Value flat = e.reshape(into, {into.type.numel()});
-    written = e.scatter(flat, positions(e, view), e.reshape(x, {view.numel()}),
-                        {.inserted_window_dims = {0}, .scatter_dims_to_operand_dims = {0}, .index_vector_dim = 1});
+    written = e.scatter(flat, positions(e, rows.starts), e.reshape(e.transpose(x, to_rows), {rows.starts.numel(), rows.length}),
+                        {.update_window_dims = {1}, .scatter_dims_to_operand_dims = {0}, .index_vector_dim = 1});
   } else {
-    Dims shown, inverse(steps->permutation.size()), extents;
+    Dims shown, inverse(steps->permutation.size());
     for (const int64_t i : proper_positions(view)) shown.push_back(view.sizes[i]);
     for (size_t i = 0; i < inverse.size(); ++i) inverse[steps->permutation[i]] = static_cast<int64_t>(i);
     Value update = e.reshape(x, shown);
     if (!is_identity(inverse)) update = e.transpose(update, inverse);
-    const size_t rank = steps->refined.size();
-    bool strided = false, all = true;
-    Dims high, interior;
-    for (size_t i = 0; i < rank; ++i) {
-      const int64_t n = (steps->limit[i] - steps->start[i] + steps->step[i] - 1) / steps->step[i];
-      extents.push_back(n);
-      strided |= steps->step[i] != 1;
-      all &= n == steps->refined[i];
-      interior.push_back(steps->step[i] - 1);
-      high.push_back(steps->refined[i] - steps->limit[i]);
-    }
-    update = e.reshape(update, extents);
-    if (all) {
-      written = update;
-    } else if (!strided) {
-      Values starts;
-      for (const int64_t s : steps->start) starts.push_back(scalar(e, s, at::kInt));
-      written = e.dynamic_update_slice(e.reshape(into, steps->refined), update, starts);
-    } else {
-      const Value there = e.pad(e.constant(true, update.type.with(at::kBool)), scalar(e, false, at::kBool), steps->start, high, interior);
-      const Value padded = e.pad(update, scalar(e, 0, update.dtype()), steps->start, high, interior);
-      written = e.select(there, padded, e.reshape(into, steps->refined));
-    }
+    written = write_cuts(e, into, steps->cuts, update);
   }
   const Value back = as_dtype(e, e.reshape(written, into.dims()), base.dtype());
   const int64_t n = base.type.numel();
