@@ -40,7 +40,9 @@ Value zeta(Emitter& e, const Value& x, const Value& q) {
       });
   const Value rest = e.binary("chlo.zeta", x, state[1]);
   // Where its factors overflow, only the first term is left.
-  const Value kept = e.select(is_nan(e, rest), e.power(state[1], e.negate(x)), rest);
+  const Value overflows =
+      e.logical_and(is_nan(e, rest), e.logical_and(e.unary("is_finite", x), e.unary("is_finite", q)));
+  const Value kept = e.select(overflows, e.power(state[1], e.negate(x)), rest);
   const Value sum = e.add(state[2], kept);
   const Value at_pole = e.logical_and(e.compare("LE", q, 0), e.compare("EQ", q, e.unary("floor", q)));
   Value result = e.select(at_pole, like(e, kInfinity, x), sum);
