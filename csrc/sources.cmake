@@ -32,15 +32,24 @@ layer(lowerings
   csrc/lowerings/embedding.cpp
   csrc/lowerings/extreme.cpp
   csrc/lowerings/factory.cpp
+  csrc/lowerings/fft.cpp
   csrc/lowerings/foreach.cpp
   csrc/lowerings/fractional_pool.cpp
   csrc/lowerings/gamma.cpp
   csrc/lowerings/grid_sampler.cpp
   csrc/lowerings/grouped_matmul.cpp
+  csrc/lowerings/householder.cpp
   csrc/lowerings/index.cpp
   csrc/lowerings/indexing.cpp
+  csrc/lowerings/jacobi.cpp
+  csrc/lowerings/linalg_cholesky.cpp
+  csrc/lowerings/linalg_lu.cpp
+  csrc/lowerings/linalg_qr.cpp
+  csrc/lowerings/linalg_spectrum.cpp
   csrc/lowerings/loss.cpp
+  csrc/lowerings/lu.cpp
   csrc/lowerings/matmul.cpp
+  csrc/lowerings/matrix.cpp
   csrc/lowerings/multi_head_attention.cpp
   csrc/lowerings/norm.cpp
   csrc/lowerings/optimizer.cpp
@@ -93,6 +102,7 @@ layer(aten
   csrc/aten/attention_choice.cpp
   csrc/aten/autocast.cpp
   csrc/aten/boxed.cpp
+  csrc/aten/compiled_graph.cpp
   csrc/aten/copy.cpp
   csrc/aten/data_dependent.cpp
   csrc/aten/factories.cpp
@@ -104,5 +114,6 @@ layer(aten
   csrc/aten/variants.cpp
   csrc/aten/views.cpp)
 set(PYTHON_SOURCES
+  csrc/python/compile_bindings.cpp
   csrc/python/device_bindings.cpp
   csrc/python/module.cpp)

@@ -1,5 +1,6 @@
 #include "exec/signature.h"
 
+#include <c10/core/MemoryFormat.h>
 #include <c10/util/Exception.h>
 
 #include <atomic>
@@ -21,13 +22,30 @@ Value zero(Emitter& e, const Type& type) {
   return e.constant(at::isComplexType(type.dtype) ? at::Scalar(0.0) : at::Scalar(0), type);
 }
 
+// What a lazily conjugated or negated view shows, of the elements under it; and the reverse.
+Value through(Emitter& e, const OperandSpec& operand, Value x) {
+  if (operand.conjugate) x = e.complex(e.real(x), e.negate(e.imag(x)));
+  return operand.negative ? e.negate(x) : x;
+}
+
+bool is_row_major(const View& v) {
+  int64_t expected = 1;
+  for (size_t i = v.sizes.size(); i-- > 0;) {
+    if (v.sizes[i] == 0) return true;
+    if (v.sizes[i] != 1 && v.strides[i] != expected) return false;
+    expected *= v.sizes[i];
+  }
+  return true;
+}
+
 TensorArgument read_operand(Emitter& e, const OperandSpec& operand, const Inputs& inputs) {
   TensorArgument argument;
   argument.wrapped_number = operand.wrapped_number;
   if (operand.number >= 0) {
     argument.value = e.convert(inputs.numbers[operand.number], operand.view.dtype);
   } else if (operand.cell >= 0 && operand.read) {
-    argument.value = read(e, inputs.cells[operand.cell], operand.view);
+    argument.value = through(e, operand, read(e, inputs.cells[operand.cell], operand.view));
+    argument.contiguous = is_row_major(operand.view);
   }
   return argument;
 }
@@ -122,6 +140,35 @@ size_t count(const Observations& o) {
   return n;
 }
 
+bool is_channels_last(const View& v) {
+  return v.sizes.size() == 4 ? c10::is_channels_last_strides_2d(v.sizes, v.strides)
+                             : v.sizes.size() == 5 && c10::is_channels_last_strides_3d(v.sizes, v.strides);
+}
+
+// Gives the fresh results the memory format that the row asks for.
+void choose_format(CallSpec& spec) {
+  if (spec.row->format_of.empty()) return;
+  size_t rank = 0;
+  bool channels_last = false;
+  for (const std::string& name : spec.row->format_of) {
+    const auto at = std::find(spec.names.begin(), spec.names.end(), name) - spec.names.begin();
+    const auto* operand = std::get_if<OperandSpec>(&spec.arguments[at]);
+    if (operand == nullptr || !operand->defined()) continue;
+    rank = operand->view.sizes.size();
+    channels_last |= is_channels_last(operand->view);
+  }
+  for (ResultSpec& result : spec.results) {
+    const Dims& sizes = result.view.sizes;
+    if (!result.defined || sizes.size() != rank) continue;
+    if (!channels_last) {
+      result.view.strides = row_major_strides(sizes);
+    } else {
+      const auto strides = rank == 4 ? c10::get_channels_last_strides_2d(sizes) : c10::get_channels_last_strides_3d(sizes);
+      result.view.strides.assign(strides.begin(), strides.end());
+    }
+  }
+}
+
 Call make_call(Emitter& e, const CallSpec& spec, const Inputs& inputs, std::vector<Type> results) {
   return Call(e, spec.names, read_arguments(e, spec, inputs), std::move(results), spec.context, spec.row->observed,
               inputs.random_state);
@@ -140,7 +187,9 @@ void infer_results(CallSpec& spec) {
   }
 }
 
-std::unique_ptr<Signature> lower(const CallSpec& spec, bool& observed_more) {
+std::unique_ptr<Signature> lower(const CallSpec& given, bool& observed_more) {
+  CallSpec spec = given;
+  choose_format(spec);
   static std::atomic<uint64_t> next_id{0};
   auto signature = std::make_unique<Signature>();
   signature->id = next_id++;
@@ -180,7 +229,7 @@ std::unique_ptr<Signature> lower(const CallSpec& spec, bool& observed_more) {
     TORCH_INTERNAL_ASSERT(x.defined() && x.dims() == operand.view.sizes, "the lowering of ", spec.row->name, " returned ",
                           x.defined() ? to_string(x.type) : "nothing", " for a written argument of ",
                           Type(operand.view.dtype, operand.view.sizes));
-    cells[operand.cell] = write(e, cells[operand.cell], operand.view, e.convert(x, operand.view.dtype));
+    cells[operand.cell] = write(e, cells[operand.cell], operand.view, through(e, operand, e.convert(x, operand.view.dtype)));
     // Batch norm in evaluation writes what it read.
     if (cells[operand.cell].id == inputs.cells[operand.cell].id) continue;
     auto& written = signature->written_cells;

@@ -190,6 +190,10 @@ Value Call::tensor(std::string_view name) const {
   return value;
 }
 
+bool Call::contiguous(std::string_view name) const {
+  return get<TensorArgument>(at(name), name, "a tensor").contiguous;
+}
+
 Values Call::tensors(std::string_view name) const {
   Values values;
   for (const TensorArgument& one : get<std::vector<TensorArgument>>(at(name), name, "tensors")) {

@@ -38,6 +38,7 @@ struct Observations {
 struct TensorArgument {
   Value value;
   bool wrapped_number = false;  // a Python number in a tensor's place
+  bool contiguous = true;       // as is_contiguous() of the tensor
 };
 // A Python number: its value now, and the 0-d f64 or i64 (complex: c128) program operand.
 struct NumberArgument {
@@ -81,6 +82,7 @@ class Call {
   // --- tensors, by argument name
   bool has(std::string_view name) const;  // neither None nor undefined
   Value tensor(std::string_view name) const;        // REQUIRES: has(name)
+  bool contiguous(std::string_view name) const;     // as Tensor.is_contiguous(). REQUIRES: has(name)
   Values tensors(std::string_view name) const;      // a TensorList; undefined entries stay undefined
   // `tensor` converted to common_dtype() of all tensors and numbers of the call, or of `among`.
   Value promoted(std::string_view name, Promote how = Promote::kDefault) const;

@@ -67,11 +67,16 @@ const Table& table() {
     add_embedding(t);
     add_extreme(t);
     add_factory(t);
+    add_fft(t);
     add_fractional_pool(t);
     add_gamma(t);
     add_grid_sampler(t);
     add_grouped_matmul(t);
     add_index(t);
+    add_linalg_cholesky(t);
+    add_linalg_lu(t);
+    add_linalg_qr(t);
+    add_linalg_spectrum(t);
     add_loss(t);
     add_matmul(t);
     add_multi_head_attention(t);
