@@ -12,6 +12,7 @@
 #include "aten/meta.h"
 #include "cache/programs.h"
 #include "device/generator.h"
+#include "exec/capture.h"
 #include "exec/policy.h"
 
 namespace torch_tpu {
@@ -162,7 +163,8 @@ void RowKernel::push_tensor(Gathered& g, const at::Tensor& t) const {
   const Type& base = cell->type();
   const int seen = cell_index(g, cell);
   const bool empty = !cell->get();
-  const int64_t head = dtype << 8 | wrapped << 16 | static_cast<int64_t>(empty) << 17 | static_cast<int64_t>(seen + 1) << 24 |
+  const int64_t head = dtype << 8 | wrapped << 16 | static_cast<int64_t>(empty) << 17 | static_cast<int64_t>(t.is_conj()) << 18 |
+                       static_cast<int64_t>(t.is_neg()) << 19 | static_cast<int64_t>(seen + 1) << 24 |
                        static_cast<int64_t>(sizes.size()) << 40;
   if (static_cast<int64_t>(base.dtype) == dtype && sizes == c10::IntArrayRef(base.dims) && impl->storage_offset() == 0 &&
       impl->is_contiguous()) {
@@ -290,6 +292,8 @@ CallSpec RowKernel::spec_of(const Stack& stack) const {
     if (!t.defined()) return o;
     o.read = read;
     o.wrapped_number = t.unsafeGetTensorImpl()->is_wrapped_number();
+    o.conjugate = t.is_conj();
+    o.negative = t.is_neg();
     o.view.dtype = t.scalar_type();
     if (t.device().type() == c10::DeviceType::CPU) {
       o.number = static_cast<int>(spec.numbers.size());
@@ -466,7 +470,10 @@ void RowKernel::finish(const Signature& signature, Gathered& g, Stack* stack) co
     for (const auto i : c10::irange(variant_.kinds.size())) {
       if (variant_.kinds[i] == ArgumentKind::kGenerator) generator = (*stack)[base + i].toOptional<at::Generator>();
     }
-    const auto [seed, offset] = generator_or_default(generator, device).reserve(static_cast<uint64_t>(signature.draws));
+    // A captured program draws when it is replayed.
+    const auto [seed, offset] = Capture::active() != nullptr
+                                    ? std::pair<uint64_t, uint64_t>(0, 0)
+                                    : generator_or_default(generator, device).reserve(static_cast<uint64_t>(signature.draws));
     submission.integers.push_back(static_cast<int64_t>(seed));
     submission.integers.push_back(static_cast<int64_t>(offset));
   }

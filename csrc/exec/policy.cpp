@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 
+#include "exec/capture.h"
 #include "exec/counters.h"
 #include "tensor/fork.h"
 
@@ -132,6 +133,10 @@ std::string name_of(Mode mode) {
 void submit(Submission& submission, int device, DeviceValues& outputs) {
   check_not_forked();
   Counters::add(Counter::kCalls);
+  if (Capture* capture = Capture::active()) {
+    capture->add(submission, outputs);
+    return;
+  }
   const Mode mode = current_mode();
   Recorder& r = recorder();
   const std::lock_guard guard(r.lock);
@@ -162,6 +167,7 @@ void flush(int device) {
 }
 
 void flush_all() {
+  if (in_forked_child()) return;  // what is recorded is the parent's
   Recorder& r = recorder();
   const std::lock_guard guard(r.lock);
   for (size_t device = 0; device < kMaxDevices; ++device) {
@@ -179,6 +185,9 @@ void synchronize(int device) {
 
 PJRT_Buffer* buffer_of(const DeviceValuePtr& value) {
   check_not_forked();
+  TORCH_CHECK(!value->abstract, "tpu: a program that is being captured cannot read a value on the host",
+              python_location().empty() ? "" : " (" + python_location() + ")",
+              ".\nMove .item(), .cpu(), printing and data-dependent branches out of the captured function.");
   if (value->buffer() == nullptr && value->error.empty()) flush(value->device);
   TORCH_CHECK(value->buffer() != nullptr, "tpu: this value was lost when the program that makes it failed: ", value->error);
   return value->buffer();

@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <exception>
@@ -34,6 +35,12 @@ PJRT_Buffer* upload(Pack<T>& pack, const std::vector<T>& numbers, at::ScalarType
 }
 
 }  // namespace
+
+void upload_numbers(LoadedProgram& program, const std::vector<double>& doubles, const std::vector<int64_t>& integers, int device,
+                    c10::SmallVectorImpl<PJRT_Buffer*>& arguments) {
+  if (!doubles.empty()) arguments.push_back(upload(program.doubles, doubles, at::kDouble, device));
+  if (!integers.empty()) arguments.push_back(upload(program.integers, integers, at::kLong, device));
+}
 
 void Submission::clear() {
   signature = nullptr;
@@ -114,7 +121,7 @@ DeviceValuePtr Program::execute() {
   }
   if (live.empty()) return {};
   key_.insert(key_.end(), live.begin(), live.end());
-  c10::SmallVector<bool, 64> donatable(leaves_.size());
+  c10::SmallVector<char, 64> donatable(leaves_.size());
   int64_t word = 0;
   for (size_t i = 0; i < leaves_.size(); ++i) {
     donatable[i] = leaves_[i].use_count() == 1;
@@ -129,7 +136,7 @@ DeviceValuePtr Program::execute() {
   LoadedProgram* program = cache().find(key_, hash);
   if (program == nullptr) {
     std::vector<int64_t> aliases = choose_aliases(live, donatable);
-    auto executable = client.compile(module(live, aliases), {.fast = calls_.size() == 1});
+    auto executable = client.compile(module(live, aliases), {.fast = is_small(live)});
     Counters::add(Counter::kCompiles);
     program = cache().insert(key_, hash, std::move(executable));
     program->aliases = std::move(aliases);
@@ -143,9 +150,8 @@ DeviceValuePtr Program::execute() {
                 leaf->error.empty() ? "the program that makes it has not run" : leaf->error);
     arguments.push_back(leaf->buffer());
   }
-  if (!doubles_.empty()) arguments.push_back(upload(program->doubles, doubles_, at::kDouble, device_));
-  if (!integers_.empty()) arguments.push_back(upload(program->integers, integers_, at::kLong, device_));
-  std::vector<pjrt::Buffer> buffers;
+  upload_numbers(*program, doubles_, integers_, device_, arguments);
+  std::vector<pjrt::Buffer> buffers(live.size());
   client.execute(program->executable.get(), arguments, {}, buffers, device_);
   for (size_t i = 0; i < leaves_.size(); ++i) {
     if (program->aliases[i] < 0) continue;
@@ -156,7 +162,15 @@ DeviceValuePtr Program::execute() {
   return results_[live[0]];
 }
 
-std::vector<int64_t> Program::choose_aliases(const std::vector<int64_t>& live, c10::ArrayRef<bool> donatable) const {
+// One call on little data takes longer to compile than to run, so compiling it fast pays.
+bool Program::is_small(const std::vector<int64_t>& live) const {
+  constexpr int64_t kSmall = 4096;
+  const auto small = [](const DeviceValuePtr& value) { return value->type.numel() <= kSmall; };
+  return calls_.size() == 1 && std::all_of(leaves_.begin(), leaves_.end(), small) &&
+         std::all_of(live.begin(), live.end(), [&](int64_t i) { return small(results_[i]); });
+}
+
+std::vector<int64_t> Program::choose_aliases(const std::vector<int64_t>& live, c10::ArrayRef<char> donatable) const {
   std::vector<int64_t> aliases(leaves_.size(), -1);
   std::vector<int64_t> origin(results_.size(), -1);  // the leaf that a cell's new value came from
   for (const Recorded& call : calls_) {

@@ -26,6 +26,10 @@ struct Submission {
 };
 using DeviceValues = c10::SmallVector<DeviceValuePtr, 4>;
 
+// Appends the packs of numbers to a program's arguments. A pack that was sent last is not sent again.
+void upload_numbers(LoadedProgram& program, const std::vector<double>& doubles, const std::vector<int64_t>& integers, int device,
+                    c10::SmallVectorImpl<PJRT_Buffer*>& arguments);
+
 class Program {
  public:
   explicit Program(int device) : device_(device) { begin(); }
@@ -39,6 +43,14 @@ class Program {
   // After run() of a single call threw: returns its inputs to the submission they came from.
   void give_back(Submission& submission);
 
+  // True if a call of this program makes the value.
+  bool made(const DeviceValue& value) const { return value.epoch == epoch_ && value.slot >= 0; }
+  const std::vector<DeviceValuePtr>& leaves() const { return leaves_; }
+  const std::vector<double>& doubles() const { return doubles_; }
+  const std::vector<int64_t>& integers() const { return integers_; }
+
+  // By leaf: the live result that gets its buffer, or -1. A cell's new value gets its old one's.
+  std::vector<int64_t> choose_aliases(const std::vector<int64_t>& live, c10::ArrayRef<char> donatable) const;
   // The StableHLO module of the calls as they stand, with `live` results returned and argument
   // i's buffer given to output aliases[i] (-1: to none).
   std::string module(const std::vector<int64_t>& live, const std::vector<int64_t>& aliases) const;
@@ -50,7 +62,7 @@ class Program {
   };
   void begin();
   DeviceValuePtr execute();
-  std::vector<int64_t> choose_aliases(const std::vector<int64_t>& live, c10::ArrayRef<bool> donatable) const;
+  bool is_small(const std::vector<int64_t>& live) const;
 
   int device_;
   uint64_t epoch_ = 0;

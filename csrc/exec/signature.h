@@ -21,6 +21,7 @@ struct OperandSpec {
   int number = -1;
   View view;
   bool wrapped_number = false;
+  bool conjugate = false, negative = false;  // of the lazy views, which PyTorch lets through to matrix products
   bool read = true;  // false: only written (out=)
   bool defined() const { return cell >= 0 || number >= 0; }
 };

@@ -63,6 +63,7 @@ PYBIND11_MODULE(_C, m) {
     return choice ? choice->path : std::string();
   });
 
+  bind_compile(m);
   bind_device(m);
 }
 

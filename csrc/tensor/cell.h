@@ -34,6 +34,7 @@ class DeviceValue : public c10::intrusive_ptr_target {
 
   const Type type;
   const int device;
+  bool abstract = false;
   std::string error;
 
   // Where the value stands in the recorder's current program, valid while `epoch` is that

@@ -1,0 +1,124 @@
+#include "exec/capture.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+
+#include "exec/counters.h"
+#include "exec/policy.h"
+
+namespace torch_tpu {
+
+namespace {
+thread_local Capture* current = nullptr;
+}  // namespace
+
+Capture::Capture(int device) : program_(device), device_(device) {
+  TORCH_CHECK(current == nullptr, "tpu: a program is being captured on this thread already; captures do not nest.");
+  current = this;
+}
+
+Capture::~Capture() { current = nullptr; }
+
+Capture* Capture::active() { return current; }
+
+DeviceValuePtr Capture::input(const Type& type) {
+  auto value = c10::make_intrusive<DeviceValue>(type, device_);
+  value->abstract = true;
+  inputs_.push_back(value);
+  return value;
+}
+
+void Capture::add(Submission& submission, DeviceValues& outputs) {
+  for (const DeviceValuePtr& input : submission.inputs) {
+    if (!input->abstract && !program_.made(*input)) buffer_of(input);  // a constant: computed by now
+  }
+  const Signature& signature = *submission.signature;
+  if (signature.random) {
+    // Replays draw anew: only the distance from the start is the program's.
+    random_.push_back({program_.integers().size() + submission.integers.size() - 2, draws_});
+    draws_ += signature.draws;
+  }
+  program_.add(submission, outputs);
+  for (const DeviceValuePtr& value : outputs) value->abstract = true;
+}
+
+std::shared_ptr<Replay> Capture::finish(const std::vector<DeviceValuePtr>& outputs) {
+  auto replay = std::make_shared<Replay>();
+  replay->device_ = device_;
+  replay->draws_ = draws_;
+  replay->random_ = random_;
+  replay->doubles_ = program_.doubles();
+  replay->integers_ = program_.integers();
+  std::vector<int64_t> live;
+  std::vector<DeviceValuePtr> constants;
+  for (const DeviceValuePtr& value : outputs) {
+    replay->output_types_.push_back(value->type);
+    if (program_.made(*value)) {
+      const auto found = std::find(live.begin(), live.end(), value->slot);
+      replay->outputs_.push_back(static_cast<int>(found - live.begin()));
+      if (found == live.end()) live.push_back(value->slot);
+      continue;
+    }
+    const auto input = std::find(inputs_.begin(), inputs_.end(), value);
+    TORCH_CHECK(input != inputs_.end(), "tpu: a captured program returns a tensor that it neither got nor made.\nPass it as an input.");
+    replay->outputs_.push_back(~static_cast<int>(input - inputs_.begin()));
+  }
+  replay->executable_outputs_ = live.size();
+  if (live.empty()) return replay;
+  for (const DeviceValuePtr& leaf : program_.leaves()) {
+    const auto input = std::find(inputs_.begin(), inputs_.end(), leaf);
+    const bool constant = input == inputs_.end();
+    replay->sources_.push_back({constant ? -1 : static_cast<int>(input - inputs_.begin()), constant ? leaf : DeviceValuePtr()});
+  }
+  std::vector<char> donatable(replay->sources_.size());
+  std::transform(replay->sources_.begin(), replay->sources_.end(), donatable.begin(), [](const auto& s) { return s.input >= 0; });
+  replay->program_.aliases = program_.choose_aliases(live, donatable);
+  replay->module_ = program_.module(live, replay->program_.aliases);
+  replay->program_.executable = pjrt::Client::get().compile(replay->module_, {});
+  Counters::add(Counter::kCompiles);
+  return replay;
+}
+
+std::vector<DeviceValuePtr> Replay::run(std::vector<DeviceValuePtr> inputs, uint64_t seed, uint64_t offset) {
+  std::vector<DeviceValuePtr> results;
+  if (program_.executable) {
+    for (const RandomState& r : random_) {
+      integers_[r.position] = static_cast<int64_t>(seed);
+      integers_[r.position + 1] = static_cast<int64_t>(offset) + r.start;
+    }
+    std::vector<bool> returned(inputs.size());
+    for (const int o : outputs_) {
+      if (o < 0) returned[~o] = true;
+    }
+    c10::SmallVector<PJRT_Buffer*, 64> arguments;
+    c10::SmallVector<int64_t, 64> kept;
+    for (const Source& source : sources_) {
+      const DeviceValuePtr& value = source.input < 0 ? source.constant : inputs[source.input];
+      const auto i = static_cast<int64_t>(arguments.size());
+      arguments.push_back(buffer_of(value));
+      if (program_.aliases[i] >= 0 && (value.use_count() > 1 || returned[source.input])) kept.push_back(i);
+    }
+    upload_numbers(program_, doubles_, integers_, device_, arguments);
+    std::vector<pjrt::Buffer> buffers(executable_outputs_);
+    pjrt::Client::get().execute(program_.executable.get(), arguments, kept, buffers, device_);
+    for (size_t i = 0; i < sources_.size(); ++i) {
+      const bool donated = program_.aliases[i] >= 0 && std::find(kept.begin(), kept.end(), static_cast<int64_t>(i)) == kept.end();
+      if (!donated) continue;
+      inputs[sources_[i].input]->surrender();
+      Counters::add(Counter::kDonations);
+    }
+    std::vector<DeviceValuePtr> made(buffers.size());
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      if (outputs_[i] < 0 || made[outputs_[i]]) continue;
+      made[outputs_[i]] = c10::make_intrusive<DeviceValue>(output_types_[i], device_);
+      made[outputs_[i]]->fulfil(std::move(buffers[outputs_[i]]));
+    }
+    for (const int o : outputs_) results.push_back(o < 0 ? inputs[~o] : made[o]);
+    return results;
+  }
+  for (const int o : outputs_) results.push_back(inputs[~o]);
+  return results;
+}
+
+}  // namespace torch_tpu
