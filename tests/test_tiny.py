@@ -21,3 +21,14 @@ def test_a_write_through_a_view_is_seen():
     x[:, 1] = 5
     x.t()[2].add_(1)
     assert x.tolist() == [[0, 5, 1], [0, 5, 1]]
+
+
+def test_an_optimizer_step_equals_the_cpus():
+    layers = [torch.nn.Linear(2, 1) for _ in range(2)]
+    layers[1].load_state_dict(layers[0].state_dict())
+    layers[1].to("tpu")
+    for layer, device in zip(layers, ("cpu", "tpu"), strict=True):
+        optimizer = torch.optim.AdamW(layer.parameters(), lr=0.1)
+        layer(torch.ones(3, 2, device=device)).square().mean().backward()
+        optimizer.step()
+    torch.testing.assert_close(layers[1].weight.cpu(), layers[0].weight)

@@ -1,4 +1,4 @@
-// Places of values among boundaries: searchsorted, bucketize, histc.
+// Places of values among others: searchsorted, bucketize, histc, isin.
 #include <c10/util/irange.h>
 
 #include <limits>
@@ -72,6 +72,35 @@ Value lower_searchsorted(Emitter& e, const Call& c) {
 
 Value lower_bucketize(Emitter& e, const Call& c) { return lower_search(e, c, "boundaries", c.flag("right")); }
 
+// Where an element of `elements` equals one of the vector `tests`.
+Value is_among(Emitter& e, const Value& elements, const Value& tests, int64_t few) {
+  const int64_t n = tests.dim(0);
+  if (n == 0) return e.constant(false, elements.type.with(at::kBool));
+  if (n <= few) {
+    Dims all = elements.dims();
+    all.push_back(n);
+    const Value equal = e.compare("EQ", broadcast_along(e, elements, all, {elements.rank()}),
+                                  e.broadcast_in_dim(tests, all, {elements.rank()}));
+    return e.reduce(equal, false, {elements.rank()}, "or");
+  }
+  const Value sorted = sort_with_indices(e, tests, 0, /*descending=*/false).first;
+  const Value place = e.minimum(places(e, sorted, elements, /*right=*/false, few), n - 1);
+  return e.compare("EQ", e.reshape(take(e, sorted, 0, flatten(e, place)), elements.dims()), elements);
+}
+
+Value lower_isin(Emitter& e, const Call& c, std::string_view element_name, std::string_view test_name) {
+  const at::ScalarType dtype = c.common_dtype(Promote::kDefault, {element_name, test_name});
+  const auto operand = [&](std::string_view name) {
+    return c.is_number(name) ? c.number(name, dtype) : e.convert(c.tensor(name), dtype);
+  };
+  const Value found = is_among(e, operand(element_name), flatten(e, operand(test_name)), few_boundaries(c));
+  return c.flag("invert") ? e.logical_not(found) : found;
+}
+
+Value lower_isin_of_tensors(Emitter& e, const Call& c) { return lower_isin(e, c, "elements", "test_elements"); }
+Value lower_isin_of_one_test(Emitter& e, const Call& c) { return lower_isin(e, c, "elements", "test_element"); }
+Value lower_isin_of_one_element(Emitter& e, const Call& c) { return lower_isin(e, c, "element", "test_elements"); }
+
 // Bins of `x` (not negative, below `bins`) where `valid`, counted in `dtype`.
 Value count_bins(Emitter& e, const Call& c, const Value& bin, const Value& valid, int64_t bins, at::ScalarType dtype) {
   const Type counts(dtype, {bins});
@@ -129,6 +158,9 @@ void add_search(Table& t) {
   t.add("aten::bucketize.Tensor", lower_bucketize);
   t.add("aten::bucketize.Scalar", lower_bucketize);
   t.add("aten::histc", lower_histc);
+  t.add("aten::isin.Tensor_Tensor", lower_isin_of_tensors);
+  t.add("aten::isin.Tensor_Scalar", lower_isin_of_one_test);
+  t.add("aten::isin.Scalar_Tensor", lower_isin_of_one_element);
 }
 
 }  // namespace torch_tpu
