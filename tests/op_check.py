@@ -1,7 +1,8 @@
 """Compares one OpInfo entry on ``tpu`` with CPU PyTorch: the judge of test_ops.py and sweep.py.
 
 A check is (entry, dtype, kind). Samples are made on the CPU and moved. Values, dtypes, shapes and
-strides of results must be CPU's; for random ops only dtypes and shapes.
+strides of results must be CPU's; for random ops only dtypes and shapes. Where a floating-point value is
+not CPU's, the op in float64 decides: the result must be about as close to it as CPU PyTorch's is.
 """
 
 import warnings
@@ -54,7 +55,23 @@ TOLERANCE = {
 }
 
 # Wider ones, by entry: (rtol, atol) for float32 and complex64, and the numerical reason.
-WIDER: dict[str, tuple[float, float, str]] = {}
+WIDER: dict[str, tuple[float, float, str]] = {
+    "nn.functional.conv_transpose3d": (1e-5, 1e-5, "the bias's gradient adds 18,000 numbers, CPU PyTorch in a tree"),
+}
+
+# The results past the first are for the device's own backward. Those of PyTorch's Meta kernels and of
+# other accelerators have the accumulation dtype and are not empty in evaluation, unlike the CPU's.
+SAVES = {"native_layer_norm", "native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update"}
+
+
+# The dtype that decides, and how many times CPU PyTorch's largest error a result may be off.
+EXACT = {
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.float32: torch.float64,
+    torch.complex64: torch.complex128,
+}
+ERROR_RATIO = 4
 
 
 class Skip(Exception):
@@ -86,7 +103,9 @@ def kinds_for(op, dtype: torch.dtype) -> list[str]:
 
 
 def to_tpu(x):
-    return tree_map(lambda t: t.detach().to("tpu").requires_grad_(t.requires_grad) if isinstance(t, torch.Tensor) else t, x)
+    return tree_map(
+        lambda t: t.detach().to("tpu").requires_grad_(t.requires_grad) if isinstance(t, torch.Tensor) else t, x
+    )
 
 
 def _noncontiguous(x):
@@ -98,17 +117,43 @@ def _noncontiguous(x):
     return tree_map(spread, x)
 
 
-def compare(actual, expected, op, values: bool) -> None:
-    """Raises AssertionError where two results differ."""
+def _is_random(op, sample) -> bool:
+    if full_name(op) == "nn.functional.multi_head_attention_forward":
+        return sample.kwargs["training"]
+    return sample.kwargs.get("dropout_p", 0) > 0
+
+
+def _as_exact(a, e, exact, rtol: float, atol: float) -> bool:
+    """Whether the errors of ``a`` are of the size of those of ``e``, which is CPU PyTorch's result."""
+    if not isinstance(exact, torch.Tensor) or exact.shape != e.shape or exact.dtype != EXACT[e.dtype]:
+        return False
+    finite = e.isfinite() & exact.isfinite()
+    if not torch.allclose(a[~finite], e[~finite], equal_nan=True) or not a[finite].isfinite().all():
+        return False
+    a, e, exact = (t[finite].to(exact.dtype) for t in (a, e, exact))
+    if exact.numel() == 0:
+        return True
+    allowed = ERROR_RATIO * (e - exact).abs().max() + rtol * exact.abs() + atol
+    return bool(((a - exact).abs() <= allowed).all())
+
+
+def compare(actual, expected, op, values: bool, exactly: Callable | None = None) -> None:
+    """Raises AssertionError where two results differ. ``exactly`` gives the result in float64."""
     flat_actual, shape_actual = tree_flatten(actual)
     flat_expected, shape_expected = tree_flatten(expected)
     assert len(flat_actual) == len(flat_expected), f"{shape_actual} for {shape_expected}"
-    for a, e in zip(flat_actual, flat_expected, strict=True):
+    for i, (a, e) in enumerate(zip(flat_actual, flat_expected, strict=True)):
         if not isinstance(e, torch.Tensor):
             if values:
-                assert a == e or a != a and e != e or isinstance(e, float) and abs(a - e) <= 1e-5 * abs(e), f"{a} for {e}"
+                assert a == e or a != a and e != e or isinstance(e, float) and abs(a - e) <= 1e-5 * abs(e), (
+                    f"{a} for {e}"
+                )
             continue
         assert isinstance(a, torch.Tensor), f"{type(a)} for a tensor"
+        if i > 0 and op.name.removeprefix("torch.ops.aten.") in SAVES:
+            if e.numel() == 0:
+                continue
+            a = a.to(e.dtype)
         assert a.dtype == e.dtype, f"{a.dtype} for {e.dtype}"
         assert a.shape == e.shape, f"{tuple(a.shape)} for {tuple(e.shape)}"
         if not values:
@@ -118,7 +163,15 @@ def compare(actual, expected, op, values: bool) -> None:
         rtol, atol = TOLERANCE.get(e.dtype, (0.0, 0.0))
         if full_name(op) in WIDER and (e.dtype.is_floating_point or e.dtype.is_complex):
             rtol, atol = max(rtol, WIDER[full_name(op)][0]), max(atol, WIDER[full_name(op)][1])
-        assert_close(a.detach().cpu(), e.detach(), rtol=rtol, atol=atol, equal_nan=True)
+        a, e = a.detach().cpu(), e.detach()
+        try:
+            assert_close(a, e, rtol=rtol, atol=atol, equal_nan=True)
+        except AssertionError:
+            if exactly is None or e.dtype not in EXACT:
+                raise
+            exact = tree_flatten(exactly())[0]
+            if len(exact) != len(flat_expected) or not _as_exact(a, e, exact[i], rtol, atol):
+                raise
 
 
 def _run(fn: Callable, sample):
@@ -133,22 +186,38 @@ def _samples(op, dtype, requires_grad: bool, limit: int | None) -> Iterator:
 
 
 def _copy_of(sample):
-    return sample.transform(lambda t: t.detach().clone().requires_grad_(t.requires_grad) if isinstance(t, torch.Tensor) else t)
+    return sample.transform(
+        lambda t: t.detach().clone().requires_grad_(t.requires_grad) if isinstance(t, torch.Tensor) else t
+    )
 
 
-def _grads(op, sample):
+def _widened(sample):
+    def wide(t):
+        if not isinstance(t, torch.Tensor) or t.dtype not in EXACT:
+            return t
+        return t.detach().to(EXACT[t.dtype]).requires_grad_(t.requires_grad)
+
+    return sample.transform(wide)
+
+
+def _grads(op, sample, dtype: torch.dtype | None = None):
+    """Gradients for cotangents that are numbers of ``dtype``, by default the result's."""
     result = _run(op, sample)
     if sample.output_process_fn_grad is not None:
         result = sample.output_process_fn_grad(result)
     outs = [t for t in tree_flatten(result)[0] if isinstance(t, torch.Tensor) and t.requires_grad]
-    ins = [t for t in tree_flatten((sample.input, sample.args, sample.kwargs))[0] if isinstance(t, torch.Tensor) and t.requires_grad]
+    ins = [
+        t
+        for t in tree_flatten((sample.input, sample.args, sample.kwargs))[0]
+        if isinstance(t, torch.Tensor) and t.requires_grad
+    ]
     if not outs or not ins:
         return None
     cotangents = []
     for out in outs:
         generator = torch.Generator().manual_seed(7)
         seed = torch.rand(out.shape, dtype=torch.float64, generator=generator) + 0.5
-        cotangents.append(seed.to(out.dtype).to(out.device))
+        cotangents.append(seed.to(dtype or out.dtype).to(out.dtype).to(out.device))
     return torch.autograd.grad(outs, ins, cotangents, allow_unused=True)
 
 
@@ -163,10 +232,12 @@ def check(op, dtype: torch.dtype, kind: str, limit: int | None = None) -> int:
     """
     values = full_name(op) not in UNPREDICTABLE and op.name not in UNPREDICTABLE
     compared = 0
+    torch.manual_seed(0)
     for sample in _samples(op, dtype, kind == "gradient", limit):
         if kind == "noncontiguous":
             sample = sample.transform(_noncontiguous)
         there = sample.transform(to_tpu)
+        wide = _widened(sample)
         try:
             if kind == "gradient":
                 expected = _grads(op, _copy_of(sample))
@@ -188,8 +259,15 @@ def check(op, dtype: torch.dtype, kind: str, limit: int | None = None) -> int:
         actual = {"gradient": lambda t: _grads(op, t), "inplace": lambda t: _run(op.get_inplace(), t)}.get(
             kind, lambda t: _run(op, t)
         )(there)
+
+        def exactly(wide=wide):
+            try:
+                return _grads(op, wide, dtype) if kind == "gradient" else _run(op, wide)
+            except Exception:  # noqa: BLE001 no float64 form: nothing to appeal to
+                return ()
+
         try:
-            compare(actual, expected, op, values)
+            compare(actual, expected, op, values and not _is_random(op, sample), exactly)
         except AssertionError as error:
             raise AssertionError(f"{error}\nsample: {sample.summary()}") from None
         compared += 1

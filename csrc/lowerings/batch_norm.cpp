@@ -2,6 +2,8 @@
 // of. Statistics are computed in float32 where the input is narrower.
 #include <c10/util/irange.h>
 
+#include <algorithm>
+
 #include "lowerings/families.h"
 #include "stablehlo/compose.h"
 
@@ -88,7 +90,6 @@ Values batch_norm(Emitter& e, const Call& c, bool training, bool has_running, bo
   }
   const auto saved = [&](size_t i, const Value& x) {
     const Type& type = c.result(i);
-    // CPU PyTorch saves nothing in evaluation; written tensors may be sized so.
     return type.dims == x.dims() ? e.convert(x, type.dtype) : e.constant(0, type);
   };
   Values results = {normalize(e, c, mean, invstd), saved(1, mean), saved(2, invstd)};
@@ -103,6 +104,24 @@ Values lower_native_batch_norm_legit_no_stats(Emitter& e, const Call& c) {
   return batch_norm(e, c, true, false, false);
 }
 
+// The written arguments are the running statistics, which come first, then the results.
+Values running_first(Values results, size_t fresh) {
+  std::rotate(results.begin(), results.begin() + static_cast<std::ptrdiff_t>(fresh), results.end());
+  return results;
+}
+
+std::vector<Type> written_types(const Call& c, bool reserve) {
+  const Type input = c.tensor("input").type;
+  const Type saved(opmath(input.dtype), {input.dims[1]});
+  std::vector<Type> types = {c.tensor("running_mean").type, c.tensor("running_var").type, input, saved, saved};
+  if (reserve) types.emplace_back(at::kByte, Dims{0});
+  return types;
+}
+
+Values lower_native_batch_norm_legit_out(Emitter& e, const Call& c) {
+  return running_first(lower_native_batch_norm(e, c), 3);
+}
+
 Values lower_native_batch_norm_legit_no_training(Emitter& e, const Call& c) {
   Values results = batch_norm(e, c, false, true, false);
   results.resize(3);
@@ -110,6 +129,10 @@ Values lower_native_batch_norm_legit_no_training(Emitter& e, const Call& c) {
 }
 
 Values lower_batch_norm_with_update(Emitter& e, const Call& c) { return batch_norm(e, c, true, true, true); }
+
+Values lower_batch_norm_with_update_out(Emitter& e, const Call& c) {
+  return running_first(lower_batch_norm_with_update(e, c), 4);
+}
 
 Values lower_batch_norm_no_update(Emitter& e, const Call& c) {
   Values results = batch_norm(e, c, false, true, true);
@@ -232,16 +255,25 @@ Value lower_batch_norm_backward_elemt(Emitter& e, const Call& c) {
 }  // namespace
 
 void add_batch_norm(Table& t) {
-  t.add("aten::native_batch_norm", lower_native_batch_norm).also_writes({"running_mean", "running_var"});
-  t.add("aten::_native_batch_norm_legit", lower_native_batch_norm);
-  t.add("aten::_native_batch_norm_legit.no_stats", lower_native_batch_norm_legit_no_stats);
-  t.add("aten::_native_batch_norm_legit_no_training", lower_native_batch_norm_legit_no_training);
-  t.add("aten::_native_batch_norm_legit_functional", lower_native_batch_norm);
-  t.add("aten::_batch_norm_with_update", lower_batch_norm_with_update);
-  t.add("aten::_batch_norm_with_update_functional", lower_batch_norm_with_update);
-  t.add("aten::_batch_norm_no_update", lower_batch_norm_no_update);
-  t.add("aten::native_batch_norm_backward", lower_native_batch_norm_backward);
-  t.add("aten::batch_norm_backward", lower_batch_norm_backward);
+  const auto add = [&](const char* name, Values (*lower)(Emitter&, const Call&)) -> Row& {
+    return t.add(name, lower).in_format_of({"input"});
+  };
+  add("aten::native_batch_norm", lower_native_batch_norm).also_writes({"running_mean", "running_var"});
+  add("aten::_native_batch_norm_legit", lower_native_batch_norm);
+  add("aten::_native_batch_norm_legit.out", lower_native_batch_norm_legit_out).with_shape([](const Call& c) {
+    return written_types(c, false);
+  });
+  add("aten::_native_batch_norm_legit.no_stats", lower_native_batch_norm_legit_no_stats);
+  add("aten::_native_batch_norm_legit_no_training", lower_native_batch_norm_legit_no_training);
+  add("aten::_native_batch_norm_legit_functional", lower_native_batch_norm);
+  add("aten::_batch_norm_with_update", lower_batch_norm_with_update);
+  add("aten::_batch_norm_with_update.out", lower_batch_norm_with_update_out).with_shape([](const Call& c) {
+    return written_types(c, true);
+  });
+  add("aten::_batch_norm_with_update_functional", lower_batch_norm_with_update);
+  add("aten::_batch_norm_no_update", lower_batch_norm_no_update);
+  add("aten::native_batch_norm_backward", lower_native_batch_norm_backward);
+  add("aten::batch_norm_backward", lower_batch_norm_backward);
 
   t.add("aten::batch_norm_stats", lower_batch_norm_stats).with_shape(two_channel_types);
   t.add("aten::batch_norm_elemt", lower_batch_norm_elemt).with_shape([](const Call& c) {

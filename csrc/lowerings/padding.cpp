@@ -91,16 +91,18 @@ Value lower_channel_shuffle(Emitter& e, const Call& c) {
 
 void add_padding(Table& t) {
   const auto add = [&](const std::string& name, Outside outside) {
-    t.add(name, [outside](Emitter& e, const Call& c) { return Values{pad(e, c, outside)}; });
-    t.add(name + "_backward", [outside](Emitter& e, const Call& c) { return Values{pad_backward(e, c, outside)}; });
+    t.add(name, [outside](Emitter& e, const Call& c) { return Values{pad(e, c, outside)}; }).in_format_of({"self"});
+    t.add(name + "_backward", [outside](Emitter& e, const Call& c) {
+       return Values{pad_backward(e, c, outside)};
+     }).in_format_of({"self"});
   };
   for (const char* dims : {"1d", "2d", "3d"}) {
     add(std::string("aten::reflection_pad") + dims, reflected);
     add(std::string("aten::replication_pad") + dims, replicated);
   }
-  t.add("aten::pixel_shuffle", lower_pixel_shuffle);
-  t.add("aten::pixel_unshuffle", lower_pixel_unshuffle);
-  t.add("aten::channel_shuffle", lower_channel_shuffle);
+  t.add("aten::pixel_shuffle", lower_pixel_shuffle).in_format_of({"self"});
+  t.add("aten::pixel_unshuffle", lower_pixel_unshuffle).in_format_of({"self"});
+  t.add("aten::channel_shuffle", lower_channel_shuffle).in_format_of({"self"});
 }
 
 }  // namespace torch_tpu

@@ -205,7 +205,10 @@ Values lower_native_dropout(Emitter& e, const Call& c) {
 }
 
 Value lower_native_dropout_backward(Emitter& e, const Call& c) {
-  return scaled_by_mask(e, c.tensor("grad_output"), c.tensor("mask"), c.number("scale", at::kFloat));
+  const at::ScalarType dtype = c.result().dtype;
+  const Value grad = e.convert(c.tensor("grad_output"), opmath(dtype));
+  const Value kept = e.multiply(grad, e.convert(c.tensor("mask"), grad.dtype()));
+  return e.convert(e.multiply(kept, c.number("scale", kept.type)), dtype);
 }
 
 Value lower_masked_scale(Emitter& e, const Call& c) {

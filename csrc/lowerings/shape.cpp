@@ -172,18 +172,6 @@ Value lower_block_diag(Emitter& e, const Call& c) {
   return bands.empty() ? e.constant(0, result) : e.concatenate(bands, 0);
 }
 
-Value lower_channel_shuffle(Emitter& e, const Call& c) {
-  const Value self = c.tensor("self");
-  const int64_t groups = c.integer("groups");
-  Dims split = self.dims();
-  split[1] = groups;
-  split.insert(split.begin() + 2, self.dim(1) / groups);
-  Dims permutation;
-  for (const auto d : c10::irange(static_cast<int64_t>(split.size()))) permutation.push_back(d);
-  std::swap(permutation[1], permutation[2]);
-  return e.reshape(e.transpose(e.reshape(self, split), permutation), self.dims());
-}
-
 Value lower_narrow_copy(Emitter& e, const Call& c) {
   const Value self = c.tensor("self");
   const int64_t dim = Call::wrap(c.integer("dim"), self.rank());
@@ -245,7 +233,6 @@ void add_shape(Table& t) {
   t.add("aten::triu", lower_triu);
   t.add("aten::diag_embed", lower_diag_embed);
   t.add("aten::block_diag", lower_block_diag);
-  t.add("aten::channel_shuffle", lower_channel_shuffle);
   t.add("aten::narrow_copy", lower_narrow_copy);
   t.add("aten::slice_scatter", lower_slice_scatter);
   t.add("aten::select_scatter", lower_select_scatter);

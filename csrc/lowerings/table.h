@@ -26,13 +26,19 @@ struct Row {
   Lowering lower;
   ShapeFunction shape;              // null: PyTorch's Meta kernel
   std::vector<std::string> writes;  // arguments written though the schema does not say so
+  std::vector<std::string> format_of;
   bool random = false;
+  bool expanded = false;      // writes to expanded tensors are allowed
   bool host_indices = false;  // CPU tensors are moved to the device (index tensors)
   mutable Observations observed;
 
+  // Fresh results of as many dims as these tensors are channels-last if one of them is, else contiguous.
+  Row& in_format_of(std::vector<std::string> names) { format_of = std::move(names); return *this; }
   Row& draws_random() { random = true; return *this; }
   Row& also_writes(std::vector<std::string> names) { writes = std::move(names); return *this; }
   Row& with_shape(ShapeFunction f) { shape = std::move(f); return *this; }
+  // PyTorch allows this op to write to expanded tensors: what it changes anywhere counts everywhere.
+  Row& writes_expanded() { expanded = true; return *this; }
   Row& takes_host_indices() { host_indices = true; return *this; }
 };
 

@@ -82,13 +82,6 @@ Value lower_copy(Emitter& e, const Call& c) {
   return broadcast_to(e, e.convert(src, type.dtype), type.dims);
 }
 
-// self * mask * scale, of dropout's mask.
-Value lower_masked_scale(Emitter& e, const Call& c) {
-  const at::ScalarType dtype = c.tensor("self").dtype();
-  const Values xs = operands(e, c, {"self", "mask", "scale"}, opmath(dtype));
-  return e.convert(e.multiply(e.multiply(xs[0], xs[1]), xs[2]), dtype);
-}
-
 }  // namespace
 
 void add_ternary(Table& t) {
@@ -103,13 +96,12 @@ void add_ternary(Table& t) {
   t.add("aten::addcdiv", lower_add_product<&Emitter::divide>);
   t.add("aten::lerp.Scalar", lower_lerp);
   t.add("aten::lerp.Tensor", lower_lerp);
-  t.add("aten::masked_fill.Scalar", lower_masked_fill);
-  t.add("aten::masked_fill.Tensor", lower_masked_fill);
-  t.add("aten::fill_.Scalar", lower_fill);
-  t.add("aten::fill_.Tensor", lower_fill);
-  t.add("aten::zero_", lower_zero);
+  t.add("aten::masked_fill.Scalar", lower_masked_fill).writes_expanded();
+  t.add("aten::masked_fill.Tensor", lower_masked_fill).writes_expanded();
+  t.add("aten::fill_.Scalar", lower_fill).writes_expanded();
+  t.add("aten::fill_.Tensor", lower_fill).writes_expanded();
+  t.add("aten::zero_", lower_zero).writes_expanded();
   t.add("aten::copy_", lower_copy);
-  t.add("aten::_masked_scale", lower_masked_scale);
 }
 
 }  // namespace torch_tpu
