@@ -63,8 +63,11 @@ demo: build $(VENV)/with-demo
 test: build $(VENV)/with-test
 	$(PY) -m pytest
 
-wheel: $(VENV)/installed
+# The wheel takes its library from the build, so a developer's beside the sources must not be in the way.
+wheel: build
+	rm -f torch_tpu/_C*.so
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
+	@$(MAKE) --no-print-directory build
 
 CXX_FILES = $$(git ls-files 'csrc/*.cpp' 'csrc/*.h' ':!csrc/lowerings/chebyshev_tables.h')
 
