@@ -8,6 +8,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "aten/debug_check.h"
 #include "aten/factories.h"
 #include "aten/meta.h"
 #include "cache/programs.h"
@@ -365,6 +366,7 @@ CallSpec RowKernel::spec_of(const Stack& stack) const {
 // than the key holds, so the call starts again.
 const Signature* RowKernel::make(const c10::OperatorHandle& op, const Stack& stack, const Gathered& g, bool& again) {
   again = false;
+  refuse_overlap(variant_, stack);
   MetaAnswer answer;
   CallSpec spec = spec_of(stack);
   const Row& row = *variant_.row;
@@ -439,6 +441,7 @@ void RowKernel::run(const c10::OperatorHandle& op, Stack* stack) {
   if (variant_.row->host_indices) {
     move_host_tensors(*stack, std::max(device_of(*stack, stack->size() - variant_.kinds.size()), 0));
   }
+  if (mode() == Mode::kDebug && Capture::active() == nullptr) check_values(op, *stack);
   for (;;) {
     Gathered g;
     const Signature* signature = nullptr;

@@ -1,6 +1,7 @@
 #include "aten/meta.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/Allocator.h>
@@ -78,6 +79,16 @@ std::vector<ResultSpec> specs_of(const c10::IValue& value) {
   return specs;
 }
 
+// A computed kernel would not do: where there is none, PyTorch puts one that throws.
+bool answers_meta(const c10::OperatorHandle& op) {
+  using c10::DispatchKey;
+  for (const DispatchKey key : {DispatchKey::Meta, DispatchKey::CompositeExplicitAutograd,
+                                DispatchKey::CompositeExplicitAutogradNonFunctional, DispatchKey::CompositeImplicitAutograd}) {
+    if (op.hasKernelForDispatchKey(key)) return true;
+  }
+  return false;
+}
+
 void collect(const c10::IValue& value, std::vector<at::Tensor>& tensors) {
   if (value.isTensor()) {
     tensors.push_back(value.toTensor());
@@ -99,13 +110,30 @@ std::vector<at::Tensor> written_tensors(const Variant& variant, const Stack& sta
   return tensors;
 }
 
+void refuse_overlap(const Variant& variant, const Stack& stack) {
+  if (variant.written.empty()) return;
+  const size_t base = stack.size() - variant.kinds.size();
+  std::vector<at::Tensor> operands;
+  for (const auto i : c10::irange(variant.kinds.size())) {
+    const bool tensors = variant.kinds[i] == ArgumentKind::kTensor || variant.kinds[i] == ArgumentKind::kTensorList;
+    if (tensors && variant.read[i]) collect(stack[base + i], operands);
+  }
+  for (const at::Tensor& written : written_tensors(variant, stack)) {
+    if (!written.defined()) continue;
+    if (!variant.row->expanded) at::assert_no_internal_overlap(written);
+    for (const at::Tensor& operand : operands) {
+      if (!operand.defined() || operand.is_same(written) || !operand.storage().is_alias_of(written.storage())) continue;
+      at::assert_no_partial_overlap(written, operand);
+    }
+  }
+}
+
 bool has_meta(const c10::OperatorHandle& op, const Variant& variant) {
-  return op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta) ||
-         (variant.functional && variant.functional->hasComputedKernelForDispatchKey(c10::DispatchKey::Meta));
+  return answers_meta(op) || (variant.functional && answers_meta(*variant.functional));
 }
 
 MetaAnswer ask_meta(const c10::OperatorHandle& op, const Variant& variant, const Stack& stack) {
-  const bool own = op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta);
+  const bool own = answers_meta(op);
   const c10::OperatorHandle& asked = own || !variant.functional ? op : *variant.functional;
   const size_t base = stack.size() - variant.kinds.size();
   Twins twins;

@@ -1,6 +1,6 @@
 // What PyTorch's Meta kernels say of a call: sizes, strides and dtypes of its results, and
 // its errors and warnings. The very overload that was called runs on meta twins of the
-// operands, which share storages as the operands do, so overlap is judged as PyTorch judges it.
+// operands.
 #pragma once
 
 #include <ATen/core/stack.h>
@@ -27,6 +27,10 @@ struct MetaAnswer {
 bool has_meta(const c10::OperatorHandle& op, const Variant& variant);
 // `stack` holds the call's arguments, and is left as it is. Throws what PyTorch throws.
 MetaAnswer ask_meta(const c10::OperatorHandle& op, const Variant& variant, const torch::jit::Stack& stack);
+
+// Refuses written tensors that overlap themselves or, in part, other operands: as PyTorch's CPU
+// kernels do, and its Meta kernels do not.
+void refuse_overlap(const Variant& variant, const torch::jit::Stack& stack);
 
 // The tensors that a variant writes, lists flattened, in schema order.
 std::vector<at::Tensor> written_tensors(const Variant& variant, const torch::jit::Stack& stack);

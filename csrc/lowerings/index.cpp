@@ -240,8 +240,8 @@ Value lower_repeat_interleave(Emitter& e, const Call& c) {
 
 void add_index(Table& t) {
   t.add("aten::index.Tensor", lower_index).takes_host_indices();
-  t.add("aten::index_put", lower_index_put).takes_host_indices();
-  t.add("aten::_index_put_impl", lower_index_put).takes_host_indices();
+  t.add("aten::index_put", lower_index_put).writes_expanded().takes_host_indices();
+  t.add("aten::_index_put_impl", lower_index_put).writes_expanded().takes_host_indices();
   t.add("aten::index_select", lower_index_select);
   t.add("aten::gather", lower_gather);
   t.add("aten::take", lower_take);

@@ -180,8 +180,8 @@ void add_scatter(Table& t) {
   t.add("aten::scatter_reduce.two", lower_scatter_reduce);
   t.add("aten::index_add", lower_index_add);
   t.add("aten::index_copy", lower_index_copy);
-  t.add("aten::index_fill.int_Scalar", lower_index_fill_scalar);
-  t.add("aten::index_fill.int_Tensor", lower_index_fill_tensor);
+  t.add("aten::index_fill.int_Scalar", lower_index_fill_scalar).writes_expanded();
+  t.add("aten::index_fill.int_Tensor", lower_index_fill_tensor).writes_expanded();
   t.add("aten::index_reduce", lower_index_reduce);
 }
 

@@ -140,6 +140,27 @@ Value write_cuts(Emitter& e, const Value& into, c10::ArrayRef<ViewSteps::Cut> cu
   return x.dims() == cut.refined ? x : e.slice(x, Dims(cut.refined.size(), 0), cut.refined);
 }
 
+// What an expanded view leaves in the elements it shows many times: of `x`, what differs from what is there.
+// The view's broadcast dims become of size 1.
+Value changed_along_broadcast_dims(Emitter& e, const Value& base, View& view, const Value& x) {
+  Dims dims;
+  for (size_t i = 0; i < view.sizes.size(); ++i) {
+    if (view.strides[i] == 0 && view.sizes[i] > 1) dims.push_back(static_cast<int64_t>(i));
+  }
+  if (dims.empty()) return x;
+  const Value old = read(e, base, view);
+  const auto differ = [&](const Value& a, const Value& b) { return e.compare("NE", a, b, /*total_order=*/true); };
+  const Value changed = at::isComplexType(x.dtype()) ? e.logical_or(differ(e.real(x), e.real(old)), differ(e.imag(x), e.imag(old)))
+                                                     : differ(x, old);
+  const Values inits{scalar(e, false, at::kBool), zeros(e, Type(x.dtype(), {}))};
+  const Values last = e.reduce({changed, x}, inits, dims, [&](const Values& in) {
+    return Values{e.logical_or(in[0], in[2]), e.select(in[2], in[3], in[1])};
+  });
+  for (const int64_t d : dims) view.sizes[d] = 1;
+  const Value there = read(e, base, view);
+  return e.select(e.reshape(last[0], view.sizes), e.reshape(last[1], view.sizes), there);
+}
+
 bool is_identity(c10::IntArrayRef permutation) {
   for (size_t i = 0; i < permutation.size(); ++i) {
     if (permutation[i] != static_cast<int64_t>(i)) return false;
@@ -174,10 +195,12 @@ Value read(Emitter& e, const Value& base, const View& view) {
   return e.broadcast_in_dim(x, view.sizes, proper_positions(view));
 }
 
-Value write(Emitter& e, const Value& base, const View& view, const Value& x) {
-  TORCH_INTERNAL_ASSERT(x.type == Type(view.dtype, view.sizes), "a value of type ", x.type, " written to a view of ",
-                        Type(view.dtype, view.sizes));
-  if (view.numel() == 0) return base;
+Value write(Emitter& e, const Value& base, const View& shown, const Value& given) {
+  TORCH_INTERNAL_ASSERT(given.type == Type(shown.dtype, shown.sizes), "a value of type ", given.type, " written to a view of ",
+                        Type(shown.dtype, shown.sizes));
+  if (shown.numel() == 0) return base;
+  View view = shown;
+  const Value x = changed_along_broadcast_dims(e, base, view, given);
   const Value into = prepare(e, base, view);
   const auto steps = find_steps(into.dims(), view);
   Value written;
@@ -189,10 +212,10 @@ Value write(Emitter& e, const Value& base, const View& view, const Value& x) {
     written = e.scatter(flat, positions(e, rows.starts), e.reshape(e.transpose(x, to_rows), {rows.starts.numel(), rows.length}),
                         {.update_window_dims = {1}, .scatter_dims_to_operand_dims = {0}, .index_vector_dim = 1});
   } else {
-    Dims shown, inverse(steps->permutation.size());
-    for (const int64_t i : proper_positions(view)) shown.push_back(view.sizes[i]);
+    Dims proper, inverse(steps->permutation.size());
+    for (const int64_t i : proper_positions(view)) proper.push_back(view.sizes[i]);
     for (size_t i = 0; i < inverse.size(); ++i) inverse[steps->permutation[i]] = static_cast<int64_t>(i);
-    Value update = e.reshape(x, shown);
+    Value update = e.reshape(x, proper);
     if (!is_identity(inverse)) update = e.transpose(update, inverse);
     written = write_cuts(e, into, steps->cuts, update);
   }
