@@ -105,15 +105,18 @@ layer(aten
   csrc/aten/compiled_graph.cpp
   csrc/aten/copy.cpp
   csrc/aten/data_dependent.cpp
+  csrc/aten/debug_check.cpp
   csrc/aten/factories.cpp
   csrc/aten/fallback.cpp
   csrc/aten/histogram.cpp
+  csrc/aten/linear_algebra.cpp
   csrc/aten/meta.cpp
   csrc/aten/registration.cpp
   csrc/aten/streams.cpp
   csrc/aten/variants.cpp
   csrc/aten/views.cpp)
 set(PYTHON_SOURCES
+  csrc/python/benchmark_bindings.cpp
   csrc/python/compile_bindings.cpp
   csrc/python/device_bindings.cpp
   csrc/python/module.cpp)

@@ -15,19 +15,23 @@ namespace {
 
 using torch::jit::Stack;
 
-// Meta twins of tensors, made once a storage.
+// Twins of tensors on another kind of device, made once a storage. CPU tensors are their own.
 class Twins {
  public:
+  explicit Twins(c10::DeviceType device) : device_(device) {}
+  c10::DeviceType device() const { return device_; }
+
   at::Tensor of(const at::Tensor& t) {
     if (!t.defined() || t.device().type() == c10::DeviceType::CPU) return t;
     const auto* storage = t.storage().unsafeGetStorageImpl();
     auto it = storages_.find(storage);
     if (it == storages_.end()) {
-      c10::Allocator* allocator = c10::GetAllocator(c10::DeviceType::Meta);
+      c10::Allocator* allocator = c10::GetAllocator(device_);
       it = storages_.emplace(storage, c10::Storage(c10::Storage::use_byte_size_t(), t.storage().nbytes(), allocator, true)).first;
     }
     at::Tensor twin = at::detail::make_tensor<c10::TensorImpl>(
-        c10::Storage(it->second), c10::DispatchKeySet(c10::DispatchKey::Meta), t.dtype());
+        c10::Storage(it->second), c10::DispatchKeySet(device_ == c10::DeviceType::CPU ? c10::DispatchKey::CPU : c10::DispatchKey::Meta),
+        t.dtype());
     auto* impl = twin.unsafeGetTensorImpl();
     impl->set_storage_offset(t.storage_offset());
     impl->set_sizes_and_strides(t.sizes(), t.strides());
@@ -36,6 +40,7 @@ class Twins {
   }
 
  private:
+  c10::DeviceType device_;
   std::unordered_map<const c10::StorageImpl*, c10::Storage> storages_;
 };
 
@@ -43,7 +48,7 @@ c10::IValue twin_of(const c10::IValue& value, ArgumentKind kind, Twins& twins) {
   if (value.isNone()) return value;
   if (kind == ArgumentKind::kTensor) return twins.of(value.toTensor());
   if (kind == ArgumentKind::kGenerator) return c10::IValue();
-  if (kind == ArgumentKind::kIgnored) return c10::Device(c10::DeviceType::Meta);
+  if (kind == ArgumentKind::kIgnored) return c10::Device(twins.device());
   if (kind != ArgumentKind::kTensorList) return value;
   if (value.isTensorList()) {
     c10::List<at::Tensor> list;
@@ -101,6 +106,23 @@ void collect(const c10::IValue& value, std::vector<at::Tensor>& tensors) {
   }
 }
 
+// Many Meta kernels are Python decompositions, whose errors read otherwise than people know them:
+// throws what the CPU kernel throws for operands like these. Returns if it throws nothing.
+// Their memory is not touched, since a refused call computes nothing.
+void raise_as_cpu(const c10::OperatorHandle& op, const Variant& variant, const Stack& stack) {
+  constexpr size_t kMuch = size_t{1} << 26;
+  const size_t base = stack.size() - variant.kinds.size();
+  Twins twins(c10::DeviceType::CPU);
+  Stack arguments;
+  for (const auto i : c10::irange(variant.kinds.size())) {
+    const c10::IValue& value = stack[base + i];
+    if (value.isTensor() && value.toTensor().defined() && value.toTensor().storage().nbytes() > kMuch) return;
+    arguments.push_back(twin_of(value, variant.kinds[i], twins));
+  }
+  const at::AutoDispatchBelowAutograd below;
+  op.callBoxed(&arguments);
+}
+
 }  // namespace
 
 std::vector<at::Tensor> written_tensors(const Variant& variant, const Stack& stack) {
@@ -136,7 +158,7 @@ MetaAnswer ask_meta(const c10::OperatorHandle& op, const Variant& variant, const
   const bool own = answers_meta(op);
   const c10::OperatorHandle& asked = own || !variant.functional ? op : *variant.functional;
   const size_t base = stack.size() - variant.kinds.size();
-  Twins twins;
+  Twins twins(c10::DeviceType::Meta);
   Stack arguments;
   std::vector<at::Tensor> written;  // twins of the written tensors
   for (const auto i : c10::irange(variant.kinds.size())) {
@@ -146,9 +168,12 @@ MetaAnswer ask_meta(const c10::OperatorHandle& op, const Variant& variant, const
   if (own) {
     for (const size_t i : variant.written) collect(arguments[i], written);
   }
-  {
+  try {
     const at::AutoDispatchBelowAutograd below;
     asked.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &arguments);
+  } catch (...) {
+    raise_as_cpu(op, variant, stack);
+    throw;
   }
   MetaAnswer answer;
   std::vector<ResultSpec> all;

@@ -26,7 +26,7 @@ double scale_for(Norm norm, int64_t length) {
   return norm == Norm::kNone ? 1.0 : norm == Norm::kByRoot ? 1 / std::sqrt(n) : 1 / n;
 }
 
-Value scaled(Emitter& e, const Value& x, double scale) { return scale == 1 ? x : e.multiply(x, scale); }
+Value normalized(Emitter& e, const Value& x, double scale) { return scale == 1 ? x : scaled(e, x, scale); }
 
 // The dims of a call, which may count from the end, in its order.
 Dims given_dims(const Call& c, int64_t rank) {
@@ -82,7 +82,7 @@ Value transform(Emitter& e, const Call& c, Value x, const Dims& dims, bool forwa
     }
     x = e.transpose(y, inverse(order));
   }
-  return scaled(e, x, correction);
+  return normalized(e, x, correction);
 }
 
 Value lower_fft_c2c(Emitter& e, const Call& c) {
@@ -90,7 +90,7 @@ Value lower_fft_c2c(Emitter& e, const Call& c) {
   const Dims dims = given_dims(c, self.rank());
   if (dims.empty() || self.type.numel() == 0) return self;
   const double scale = scale_for(norm_of(c), count_along(self, dims));
-  return scaled(e, transform(e, c, self, dims, c.flag("forward")), scale);
+  return normalized(e, transform(e, c, self, dims, c.flag("forward")), scale);
 }
 
 Value lower_fft_r2c(Emitter& e, const Call& c) {
@@ -106,12 +106,12 @@ Value lower_fft_r2c(Emitter& e, const Call& c) {
   const double scale = scale_for(norm_of(c), count_along(self, dims));
   if (!onesided || (c.context().tpu && dtype == at::kComplexDouble)) {
     const Value whole = transform(e, c, e.convert(self, dtype), dims, /*forward=*/true);
-    return scaled(e, onesided ? slice_dim(e, whole, last, 0, half) : whole, scale);
+    return normalized(e, onesided ? slice_dim(e, whole, last, 0, half) : whole, scale);
   }
   const Dims order = moved_last(self.rank(), {last});
   const Value x = e.transpose(e.fft(e.transpose(self, order), "RFFT", {self.dim(last)}), inverse(order));
   dims.pop_back();
-  return scaled(e, transform(e, c, x, dims, /*forward=*/true), scale);
+  return normalized(e, transform(e, c, x, dims, /*forward=*/true), scale);
 }
 
 // The half spectrum along `dim`, of a real result of length n, as the whole one.
@@ -142,11 +142,11 @@ Value lower_fft_c2r(Emitter& e, const Call& c) {
   const double scale = scale_for(norm_of(c), count_along(self, dims) * n);
   x = transform(e, c, x, dims, /*forward=*/false);
   if (c.context().tpu && x.dtype() == at::kComplexDouble) {
-    return scaled(e, e.real(transform(e, c, whole_spectrum(e, x, last, n), {last}, /*forward=*/false)), scale);
+    return normalized(e, e.real(transform(e, c, whole_spectrum(e, x, last, n), {last}, /*forward=*/false)), scale);
   }
   const Dims order = moved_last(x.rank(), {last});
   const Value y = e.transpose(e.fft(e.transpose(x, order), "IRFFT", {n}), inverse(order));
-  return scaled(e, y, scale * static_cast<double>(n));
+  return normalized(e, y, scale * static_cast<double>(n));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 namespace torch_tpu {
 
+void bind_benchmark(pybind11::module_& m);
 void bind_compile(pybind11::module_& m);
 void bind_device(pybind11::module_& m);
 

@@ -3,6 +3,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <c10/util/Exception.h>
+
 #include "aten/registration.h"
 #include "exec/counters.h"
 #include "exec/policy.h"
@@ -35,10 +37,31 @@ std::string locate_python() {
   return where;
 }
 
+// PyTorch's exceptions as Python's, as PyTorch itself has them, without the C++ backtrace.
+void translate(std::exception_ptr error) {
+  const auto raise = [](PyObject* type, const c10::Error& e) { PyErr_SetString(type, e.what_without_backtrace()); };
+  try {
+    std::rethrow_exception(std::move(error));
+  } catch (const c10::IndexError& e) {
+    raise(PyExc_IndexError, e);
+  } catch (const c10::ValueError& e) {
+    raise(PyExc_ValueError, e);
+  } catch (const c10::TypeError& e) {
+    raise(PyExc_TypeError, e);
+  } catch (const c10::NotImplementedError& e) {
+    raise(PyExc_NotImplementedError, e);
+  } catch (const c10::OutOfMemoryError& e) {
+    raise(py::module_::import("torch").attr("OutOfMemoryError").ptr(), e);
+  } catch (const c10::Error& e) {
+    raise(PyExc_RuntimeError, e);
+  }
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_C, m) {
   m.doc() = "The C++ core of torch_tpu.";
+  py::register_local_exception_translator(&translate);
   set_python_location(&locate_python);
   register_rows();
 
@@ -63,6 +86,7 @@ PYBIND11_MODULE(_C, m) {
     return choice ? choice->path : std::string();
   });
 
+  bind_benchmark(m);
   bind_compile(m);
   bind_device(m);
 }

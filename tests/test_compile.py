@@ -1,0 +1,93 @@
+"""``torch.compile(backend="tpu")``: values, aliasing and mutation as in eager mode, and no recompiles."""
+
+import pytest
+import torch
+
+import torch_tpu
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+
+
+def compiled(fn):
+    return torch.compile(fn, backend="tpu", fullgraph=True)
+
+
+def test_values_are_those_of_eager():
+    def f(x, y):
+        return (x @ y).softmax(-1), x.sum(0, keepdim=True)
+
+    x, y = torch.randn(3, 4, device="tpu"), torch.randn(4, 5, device="tpu")
+    torch.testing.assert_close(compiled(f)(x, y), f(x, y))
+
+
+def test_a_call_again_compiles_nothing():
+    f = compiled(lambda x: (x * 2).tanh() + 1)
+    f(torch.randn(5, device="tpu"))
+    before = torch_tpu.counters()
+    f(torch.randn(5, device="tpu"))
+    after = torch_tpu.counters()
+    assert after["compiles"] == before["compiles"]
+    assert after["calls"] - before["calls"] <= 2  # making the input; the graph's ops do not run one by one
+
+
+def test_inputs_are_updated_in_place_and_outputs_alias_them():
+    def f(x, y):
+        x.add_(y)
+        return x.view(-1), x.t(), x * 2
+
+    x, y = torch.zeros(2, 3, device="tpu"), torch.ones(2, 3, device="tpu")
+    flat, transposed, doubled = compiled(f)(x, y)
+    assert x.cpu().tolist() == [[1.0] * 3] * 2
+    assert doubled.cpu().tolist() == [[2.0] * 3] * 2
+    flat[0] = 9
+    assert x[0, 0].item() == transposed[0, 0].item() == 9
+
+
+def test_inputs_that_share_a_storage():
+    def f(x, v):
+        v.mul_(2)
+        return x + 1
+
+    x = torch.ones(4, device="tpu")
+    assert torch.compile(f, backend="tpu")(x, x[1:3]).cpu().tolist() == [2.0, 3.0, 3.0, 2.0]
+
+
+def test_a_training_step():
+    def make():
+        torch.manual_seed(0)
+        return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.GELU(), torch.nn.Linear(8, 2)).to("tpu")
+
+    plain, model = make(), make()
+    step = torch.compile(model, backend="tpu")
+    x = torch.randn(6, 4, device="tpu")
+    for run, parameters in ((plain, plain.parameters()), (step, model.parameters())):
+        optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+        for _ in range(3):
+            optimizer.zero_grad()
+            run(x).square().mean().backward()
+            optimizer.step()
+    for a, b in zip(model.state_dict().values(), plain.state_dict().values(), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_dropout_draws_anew_and_repeats_with_the_seed():
+    f = compiled(lambda x: torch.nn.functional.dropout(x, 0.5))
+    x = torch.ones(200, device="tpu")
+    torch.manual_seed(1)
+    first, second = f(x).cpu(), f(x).cpu()
+    torch.manual_seed(1)
+    assert not torch.equal(first, second)
+    assert torch.equal(f(x).cpu(), first)
+
+
+def test_a_graph_break_reads_a_value():
+    def f(x):
+        y = x * 2
+        return y + 1 if y.sum().item() > 0 else y - 1
+
+    f = torch.compile(f, backend="tpu")
+    assert f(torch.ones(2, device="tpu")).cpu().tolist() == [3.0, 3.0]
+    assert f(-torch.ones(2, device="tpu")).cpu().tolist() == [-3.0, -3.0]
