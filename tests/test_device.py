@@ -98,3 +98,21 @@ def test_default_device_can_be_tpu():
         print(torch.ones(2).device, torch.nn.Linear(2, 2).weight.device, torch.tensor([1]).device)
     """
     assert run_python(code) == "tpu:0 tpu:0 tpu:0"
+
+
+def test_host_formats_need_a_copy():
+    x = torch.ones(2, device="tpu")
+    with pytest.raises(TypeError, match=r"Use Tensor.cpu\(\)"):
+        x.numpy()
+    assert x.cpu().numpy().tolist() == [1, 1]
+    assert "device='tpu:0'" in repr(x)
+    assert [float(v) for v in x] == [1, 1] and f"{x[0]:.1f}" == "1.0" and bool(x[0])
+    assert x.type() == "torch.tpu.FloatTensor" and x.is_tpu and x.get_device() == 0
+
+
+def test_dlpack_shares_within_pytorch():
+    x = torch.zeros(2, device="tpu")
+    alias = torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(x))
+    del x
+    alias += 1
+    assert alias.device.type == "tpu" and alias.tolist() == [1, 1]

@@ -1,5 +1,6 @@
 """Memory statistics in the style of ``torch.cuda``."""
 
+import pytest
 import torch
 
 
@@ -55,3 +56,13 @@ def test_a_storage_can_be_resized():
     assert x.tolist() == [0, 1, 2, 3]
     storage.resize_(0)
     assert storage.nbytes() == 0
+
+
+def test_a_slice_of_a_storage_is_refused():
+    storage = torch.arange(4, dtype=torch.uint8, device="tpu").untyped_storage()
+    with pytest.raises(NotImplementedError, match="a slice of a storage of 4 bytes"):
+        storage[1:3]
+    assert storage[2] == 2 and storage.tolist() == [0, 1, 2, 3]
+    assert storage.cpu()[1:3].tolist() == [1, 2]
+    storage[1] = 9
+    assert storage.tolist() == [0, 9, 2, 3]

@@ -40,7 +40,10 @@ def compiles():
         with open(source, "w") as file:
             file.write(PROGRAM)
         command = [*compiler.split(), "-std=c++20", "-c", source, "-o", os.path.join(folder, "program.o")]
-        return subprocess.call(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) == 0
+        try:
+            return subprocess.call(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) == 0
+        except OSError:
+            return False
 
 
 def has_venv():

@@ -45,6 +45,7 @@ def register() -> None:
     _keep_parameters_when_modules_move()
     _make_bfloat16_the_autocast_default()
     _send_tensors_between_processes()
+    _refuse_slices_of_storages()
     register_optimizer_step_post_hook(_end_step)
 
 
@@ -137,3 +138,19 @@ def _send_tensors_between_processes() -> None:
 
     for cls in (*torch._tensor_classes, torch.Tensor, torch.nn.Parameter):
         ForkingPickler.register(cls, reduce)
+
+
+def _refuse_slices_of_storages() -> None:
+    """PyTorch makes a slice of a storage by adding to its address, and a tpu storage has none."""
+    item = torch.UntypedStorage.__getitem__
+
+    @functools.wraps(item)
+    def __getitem__(self, index):
+        if isinstance(index, slice) and self.device.type == "tpu":
+            raise NotImplementedError(
+                f"tpu: a slice of a storage of {self.nbytes()} bytes: device memory has no addresses.\n"
+                "Slice a tensor over it, or storage.cpu()."
+            )
+        return item(self, index)
+
+    torch.UntypedStorage.__getitem__ = __getitem__
