@@ -58,6 +58,25 @@ Value multiply_and_reduce(Emitter& e, const Value& a, const Value& b, const DotD
   return e.reduce(product, at::Scalar(0), reduced, "add");
 }
 
+// x without the dims `units`.
+Value without(Emitter& e, const Value& x, const Dims& units) {
+  Dims dims;
+  for (const auto d : c10::irange(x.rank())) {
+    if (!holds(units, d)) dims.push_back(x.dim(d));
+  }
+  return e.reshape(x, dims);
+}
+
+// Where the dims `from` are then, those among `units` left out.
+Dims renumbered(const Dims& from, const Dims& units) {
+  Dims to;
+  for (const int64_t d : from) {
+    if (holds(units, d)) continue;
+    to.push_back(d - std::count_if(units.begin(), units.end(), [d](int64_t u) { return u < d; }));
+  }
+  return to;
+}
+
 }  // namespace
 
 Value contract(Emitter& e, const Value& a, const Value& b, const DotDims& dims, Precision precision) {
@@ -65,6 +84,23 @@ Value contract(Emitter& e, const Value& a, const Value& b, const DotDims& dims, 
   const at::ScalarType dtype = a.dtype();
   const bool floating = c10::isFloatingType(dtype);
   const at::ScalarType accumulated = floating && dtype != at::kDouble ? at::kFloat : dtype;
+
+  Dims a_units, b_units;
+  for (const auto i : c10::irange(dims.lhs_batch.size())) {
+    if (a.dim(dims.lhs_batch[i]) != 1) continue;
+    a_units.push_back(dims.lhs_batch[i]);
+    b_units.push_back(dims.rhs_batch[i]);
+  }
+  if (!a_units.empty()) {
+    // XLA's CPU compiler drops these itself, but too late to choose a dot that it has for bfloat16.
+    Dims full;
+    for (const int64_t d : dims.lhs_batch) full.push_back(a.dim(d));
+    for (const int64_t d : free_dims(a, dims.lhs_batch, dims.lhs_contract)) full.push_back(a.dim(d));
+    for (const int64_t d : free_dims(b, dims.rhs_batch, dims.rhs_contract)) full.push_back(b.dim(d));
+    const DotDims rest{renumbered(dims.lhs_batch, a_units), renumbered(dims.rhs_batch, b_units),
+                       renumbered(dims.lhs_contract, a_units), renumbered(dims.rhs_contract, b_units)};
+    return e.reshape(contract(e, without(e, a, a_units), without(e, b, b_units), rest, precision), full);
+  }
 
   int64_t terms = 1;
   for (const int64_t d : dims.lhs_contract) terms *= a.dim(d);
