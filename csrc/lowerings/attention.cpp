@@ -125,9 +125,8 @@ Values lower_flash_attention_backward(Emitter& e, const Call& c) {
 }  // namespace
 
 void add_attention(Table& t) {
-  t.add("aten::_scaled_dot_product_flash_attention_for_cpu", lower_flash_attention).with_shape(attention_types);
-  t.add("aten::_scaled_dot_product_flash_attention_for_cpu_backward", lower_flash_attention_backward)
-      .with_shape(attention_gradient_types);
+  t.add("aten::_scaled_dot_product_flash_attention_for_cpu", lower_flash_attention);
+  t.add("aten::_scaled_dot_product_flash_attention_for_cpu_backward", lower_flash_attention_backward);
 }
 
 }  // namespace torch_tpu
