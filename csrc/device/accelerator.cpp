@@ -77,13 +77,26 @@ Dynamic read_dynamic(const dl_phdr_info& library) {
     for (auto* entry = reinterpret_cast<const ElfW(Dyn)*>(library.dlpi_addr + header.p_vaddr); entry->d_tag != DT_NULL;
          ++entry) {
       switch (entry->d_tag) {
-        case DT_STRTAB: d.strings = reinterpret_cast<const char*>(entry->d_un.d_ptr); break;
-        case DT_SYMTAB: d.symbols = reinterpret_cast<const ElfW(Sym)*>(entry->d_un.d_ptr); break;
-        case DT_JMPREL: d.tables[0] = reinterpret_cast<const ElfW(Rela)*>(entry->d_un.d_ptr); break;
-        case DT_PLTRELSZ: d.bytes[0] = entry->d_un.d_val; break;
-        case DT_RELA: d.tables[1] = reinterpret_cast<const ElfW(Rela)*>(entry->d_un.d_ptr); break;
-        case DT_RELASZ: d.bytes[1] = entry->d_un.d_val; break;
-        default: break;
+        case DT_STRTAB:
+          d.strings = reinterpret_cast<const char*>(entry->d_un.d_ptr);
+          break;
+        case DT_SYMTAB:
+          d.symbols = reinterpret_cast<const ElfW(Sym)*>(entry->d_un.d_ptr);
+          break;
+        case DT_JMPREL:
+          d.tables[0] = reinterpret_cast<const ElfW(Rela)*>(entry->d_un.d_ptr);
+          break;
+        case DT_PLTRELSZ:
+          d.bytes[0] = entry->d_un.d_val;
+          break;
+        case DT_RELA:
+          d.tables[1] = reinterpret_cast<const ElfW(Rela)*>(entry->d_un.d_ptr);
+          break;
+        case DT_RELASZ:
+          d.bytes[1] = entry->d_un.d_val;
+          break;
+        default:
+          break;
       }
     }
   }

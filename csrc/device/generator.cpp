@@ -34,8 +34,8 @@ uint64_t CounterGenerator::seed() {
 
 void CounterGenerator::set_state(const c10::TensorImpl& state) {
   at::detail::check_rng_state(state);
-  TORCH_CHECK(state.numel() == kStateBytes, "tpu: set_state on a generator: got ", state.numel(),
-              " bytes; expected ", kStateBytes, ".\nPass what get_state() of a tpu generator returned.");
+  TORCH_CHECK(state.numel() == kStateBytes, "tpu: set_state on a generator: got ", state.numel(), " bytes; expected ",
+              kStateBytes, ".\nPass what get_state() of a tpu generator returned.");
   std::array<uint64_t, 2> words;
   std::memcpy(words.data(), state.data(), kStateBytes);
   seed_ = words[0];

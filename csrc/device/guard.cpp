@@ -43,9 +43,7 @@ struct Event {
 struct TpuGuard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return kTpu; }
 
-  c10::Device exchangeDevice(c10::Device device) const override {
-    return device_at(exchange_device(device.index()));
-  }
+  c10::Device exchangeDevice(c10::Device device) const override { return device_at(exchange_device(device.index())); }
   c10::Device getDevice() const override { return device_at(this_device); }
   void setDevice(c10::Device device) const override { exchange_device(device.index()); }
   void uncheckedSetDevice(c10::Device device) const noexcept override {
@@ -53,9 +51,7 @@ struct TpuGuard final : c10::impl::DeviceGuardImplInterface {
       this_device = device.index();
     }
   }
-  c10::DeviceIndex deviceCount() const noexcept override {
-    return static_cast<c10::DeviceIndex>(device_count());
-  }
+  c10::DeviceIndex deviceCount() const noexcept override { return static_cast<c10::DeviceIndex>(device_count()); }
 
   c10::Stream getStream(c10::Device device) const override {
     return stream_at(device, current_stream(index_of(device)));
@@ -64,9 +60,7 @@ struct TpuGuard final : c10::impl::DeviceGuardImplInterface {
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
     return stream_at(device, ++last_stream);
   }
-  c10::Stream getNewStream(c10::Device device, int) const override {
-    return stream_at(device, ++last_stream);
-  }
+  c10::Stream getNewStream(c10::Device device, int) const override { return stream_at(device, ++last_stream); }
   c10::Stream exchangeStream(c10::Stream stream) const override {
     return stream_at(stream.device(), exchange_stream(stream.device_index(), stream.id()));
   }
@@ -76,16 +70,10 @@ struct TpuGuard final : c10::impl::DeviceGuardImplInterface {
     synchronize_device(stream.device_index());
     return true;
   }
-  void synchronizeStream(const c10::Stream& stream) const override {
-    synchronize_device(stream.device_index());
-  }
-  void synchronizeDevice(const c10::DeviceIndex device) const override {
-    synchronize_device(checked_device(device));
-  }
+  void synchronizeStream(const c10::Stream& stream) const override { synchronize_device(stream.device_index()); }
+  void synchronizeDevice(const c10::DeviceIndex device) const override { synchronize_device(checked_device(device)); }
 
-  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
-    delete static_cast<Event*>(event);
-  }
+  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override { delete static_cast<Event*>(event); }
   // A timed event waits for the work before it, so that the time between two of them is the time
   // of the work between them. The others cost nothing.
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex device,
@@ -118,8 +106,7 @@ struct TpuGuard final : c10::impl::DeviceGuardImplInterface {
                 "tpu: elapsed_time needs two recorded events.\nCall record() on both first.");
     const auto& from = *static_cast<Event*>(start);
     const auto& to = *static_cast<Event*>(end);
-    TORCH_CHECK(from.timed && to.timed,
-                "tpu: elapsed_time needs events made with enable_timing=True.");
+    TORCH_CHECK(from.timed && to.timed, "tpu: elapsed_time needs events made with enable_timing=True.");
     return std::chrono::duration<double, std::milli>(to.when - from.when).count();
   }
 

@@ -29,8 +29,7 @@ void delete_cell(void* cell) { delete static_cast<Cell*>(cell); }
 
 c10::DataPtr make_cell(size_t nbytes, int device) {
   auto* cell = new Cell(nbytes, device);
-  return {cell, cell, &delete_cell,
-          c10::Device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device))};
+  return {cell, cell, &delete_cell, c10::Device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device))};
 }
 
 void set_stat(c10::CachingAllocator::StatArray& stats, const MemoryCounters::Counts& counts) {
@@ -164,8 +163,7 @@ std::pair<size_t, size_t> memory_info(int device) {
   if (limit == stats.end() || used == stats.end() || limit->second <= 0) {
     return host_memory();
   }
-  return {static_cast<size_t>(std::max<int64_t>(0, limit->second - used->second)),
-          static_cast<size_t>(limit->second)};
+  return {static_cast<size_t>(std::max<int64_t>(0, limit->second - used->second)), static_cast<size_t>(limit->second)};
 }
 
 c10::Allocator* pinned_allocator() {

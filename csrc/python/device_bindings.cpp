@@ -56,9 +56,8 @@ void bind_device(py::module_& m) {
   });
   m.def("reset_peak_memory", &reset_peak_memory, py::call_guard<py::gil_scoped_release>());
   m.def("reset_accumulated_memory", [](int device) { MemoryCounters::reset_accumulated(checked_device(device)); });
-  m.def("default_generator", [](int device) {
-    return py::reinterpret_steal<py::object>(THPGenerator_Wrap(default_generator(device)));
-  });
+  m.def("default_generator",
+        [](int device) { return py::reinterpret_steal<py::object>(THPGenerator_Wrap(default_generator(device))); });
 }
 
 }  // namespace torch_tpu

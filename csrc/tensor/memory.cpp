@@ -27,9 +27,7 @@ class Counter {
     return {current_.load(std::memory_order_relaxed), peak_.load(std::memory_order_relaxed),
             allocated_.load(std::memory_order_relaxed), freed_.load(std::memory_order_relaxed)};
   }
-  void reset_peak() noexcept {
-    peak_.store(current_.load(std::memory_order_relaxed), std::memory_order_relaxed);
-  }
+  void reset_peak() noexcept { peak_.store(current_.load(std::memory_order_relaxed), std::memory_order_relaxed); }
   void reset_accumulated() noexcept {
     allocated_.store(0, std::memory_order_relaxed);
     freed_.store(0, std::memory_order_relaxed);
