@@ -91,7 +91,7 @@ def main() -> None:
         fallbacks += spent["fallbacks"]
         table.add_row(
             name,
-            torch_tpu.get_mode(),
+            result.get("policy", torch_tpu.get_mode()),
             seconds(result["first_step"]),
             seconds(result["steady_step"]),
             str(spent["compiles"]),
