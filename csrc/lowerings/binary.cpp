@@ -31,12 +31,23 @@ Value lower_add(Emitter& e, const Call& c) {
   return e.convert(sum_of(e, c, "self", "other", false, dtype), dtype);
 }
 
+void refuse_bools(const Call& c) {
+  const bool self = c.common_dtype(Promote::kDefault, {"self"}) == at::kBool;
+  const bool other = c.common_dtype(Promote::kDefault, {"other"}) == at::kBool;
+  TORCH_CHECK(!self || !other, "Subtraction, the `-` operator, with two bool tensors is not supported. "
+                               "Use the `^` or `logical_xor()` operator instead.");
+  TORCH_CHECK(!self && !other, "Subtraction, the `-` operator, with a bool tensor is not supported. "
+                               "If you are trying to invert a mask, use the `~` or `logical_not()` operator instead.");
+}
+
 Value lower_sub(Emitter& e, const Call& c) {
+  refuse_bools(c);
   const at::ScalarType dtype = c.common_dtype(Promote::kDefault, {"self", "other"});
   return e.convert(sum_of(e, c, "self", "other", true, dtype), dtype);
 }
 
 Value lower_rsub(Emitter& e, const Call& c) {
+  refuse_bools(c);
   const at::ScalarType dtype = c.common_dtype(Promote::kDefault, {"self", "other"});
   return e.convert(sum_of(e, c, "other", "self", true, dtype), dtype);
 }
@@ -144,8 +155,8 @@ void add_binary(Table& t) {
     t.add("aten::sub" + overload, lower_sub);
     t.add("aten::rsub" + overload, lower_rsub);
     t.add("aten::_add_relu" + overload, lower_add_relu);
-    add_math(t, "aten::mul" + overload, product, "self", "other", Promote::kDefault);
-    add_math(t, "aten::div" + overload, quotient);
+    add_arithmetic(t, "aten::mul" + overload, product);
+    add_arithmetic(t, "aten::div" + overload, quotient, Promote::kIntToFloat);
     t.add("aten::div" + overload + "_mode", lower_div_mode);
     add_math(t, "aten::remainder" + overload, modulo, "self", "other", Promote::kDefault);
     add_math(t, "aten::fmod" + overload, c_remainder, "self", "other", Promote::kDefault);
@@ -156,8 +167,8 @@ void add_binary(Table& t) {
     }
   }
   add_math(t, "aten::remainder.Scalar_Tensor", modulo, "self", "other", Promote::kDefault);
-  add_math(t, "aten::floor_divide", floor_quotient, "self", "other", Promote::kDefault);
-  add_math(t, "aten::floor_divide.Scalar", floor_quotient, "self", "other", Promote::kDefault);
+  add_arithmetic(t, "aten::floor_divide", floor_quotient);
+  add_arithmetic(t, "aten::floor_divide.Scalar", floor_quotient);
   t.binary("aten::maximum", "maximum");
   t.binary("aten::minimum", "minimum");
   add_exact(t, "aten::fmax", ignoring_nan<&Emitter::maximum>);

@@ -59,6 +59,10 @@ Value greatest_divisor(Emitter& e, const Value& a, const Value& b) {
 }
 
 Value least_multiple(Emitter& e, const Value& a, const Value& b) {
+  // In int, as C computes it.
+  if (c10::elementSize(a.dtype()) < 4) {
+    return e.convert(least_multiple(e, e.convert(a, at::kInt), e.convert(b, at::kInt)), a.dtype());
+  }
   const Value divisor = greatest_divisor(e, a, b);
   const Value none = e.compare("EQ", divisor, 0);
   const Value safe = e.select(none, like(e, 1, divisor), divisor);

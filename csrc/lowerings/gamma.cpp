@@ -113,7 +113,7 @@ Value gamma_density(Emitter& e, const Value& a, const Value& x) {
   return e.unary("exponential", e.select(e.compare("GT", a, 10), stirling, direct));
 }
 
-constexpr int64_t kMostTerms = 10000;
+constexpr int64_t kMostTerms = 2000;
 
 double precision_of(const Value& x) {
   return x.dtype() == at::kDouble ? std::numeric_limits<double>::epsilon() / 2
@@ -163,8 +163,49 @@ Value gamma_fraction(Emitter& e, const Value& a, const Value& x) {
         const Value next_d = reciprocal(e, away_from_zero(e.add(e.multiply(numerator, s[3]), next_b)));
         const Value next_c = away_from_zero(e.add(next_b, e.divide(numerator, s[2])));
         const Value factor = e.multiply(next_c, next_d);
-        return {k, next_b, next_c, next_d, e.multiply(s[4], factor), factor, s[6]};
+        // What has converged stays: further factors would only add rounding.
+        const Value active = e.compare("GT", e.unary("abs", one_minus(e, s[5])), precision);
+        return {k, next_b, next_c, next_d, e.select(active, e.multiply(s[4], factor), s[4]),
+                e.select(active, factor, s[5]), s[6]};
       })[4];
+}
+
+constexpr double kManyTerms = 200;
+
+// mu - log(1 + mu), which is half the square of what normal_form() takes the tail of.
+Value log_deviation(Emitter& e, const Value& mu) {
+  Value series = like(e, 1.0 / 10, mu);
+  for (int n = 9; n >= 2; --n) series = e.subtract(1.0 / n, e.multiply(mu, series));
+  const Value near = e.multiply(square(e, mu), series);
+  const Value far = e.subtract(mu, e.unary("log_plus_one", mu));
+  return e.select(e.compare("LT", e.unary("abs", mu), 0.03), near, far);
+}
+
+// The upper function for large a, by Temme's uniform expansion: a normal tail and a correction in 1 / a
+// (DLMF 8.12.3 and 8.12.7).
+Value normal_form(Emitter& e, const Value& a, const Value& x, bool upper) {
+  const Value mu = e.divide(e.subtract(x, a), a);
+  const Value half_square = log_deviation(e, mu);
+  const Value root = e.unary("sqrt", e.multiply(half_square, 2));
+  const Value eta = e.select(e.compare("LT", mu, 0), e.negate(root), root);
+  // Beyond, the exponential below is 0.
+  const Value held = e.clamp(scalar(e, -1, eta.dtype()), eta, scalar(e, 1, eta.dtype()));
+  const auto polynomial = [&e, &held](std::initializer_list<double> from_highest) {
+    Value sum = like(e, 0, held);
+    for (const double c : from_highest) sum = e.add(e.multiply(sum, held), c);
+    return sum;
+  };
+  const Value near = polynomial({1.0 / 864, -2.0 / 135, 1.0 / 12, -1.0 / 3});
+  const Value far = e.subtract(reciprocal(e, mu), reciprocal(e, eta));
+  const Value first = e.select(e.compare("LT", e.unary("abs", eta), 0.03), near, far);
+  const Value second = polynomial({1.0 / 378, -1.0 / 288, -1.0 / 540});
+  const Value exponent = e.multiply(a, half_square);
+  const Value scale = e.divide(e.unary("exponential", e.negate(exponent)),
+                               e.unary("sqrt", e.multiply(a, 2 * M_PI)));
+  const Value correction = e.multiply(scale, e.add(first, e.divide(second, a)));
+  const Value signed_root = e.multiply(eta, e.unary("sqrt", e.multiply(a, 0.5)));
+  const Value tail = e.multiply(e.unary("chlo.erfc", upper ? signed_root : e.negate(signed_root)), 0.5);
+  return upper ? e.add(tail, correction) : e.subtract(tail, correction);
 }
 
 // The regularized incomplete gamma function, below x or (`upper`) above it.
@@ -175,16 +216,19 @@ Value incomplete_gamma(Emitter& e, const Value& a, const Value& x, bool upper) {
       e.logical_and(e.compare("GT", a, 0), e.unary("is_finite", a)),
       e.logical_and(e.compare("GT", x, 0), e.unary("is_finite", x)));
   const Value near = e.compare("LT", x, one_plus(e, a));
-  const Value by_series = e.logical_and(regular, near);
-  const Value by_fraction = e.logical_and(regular, e.logical_not(near));
-  const Value density = gamma_density(e, e.select(regular, a, one), e.select(regular, x, one));
+  const Value by_normal = e.logical_and(regular, e.compare("GT", a, kManyTerms));
+  const Value by_terms = e.logical_and(regular, e.logical_not(by_normal));
+  const Value by_series = e.logical_and(by_terms, near);
+  const Value by_fraction = e.logical_and(by_terms, e.logical_not(near));
+  const Value density = gamma_density(e, e.select(by_terms, a, one), e.select(by_terms, x, one));
   const Value series = e.multiply(
       density, gamma_series(e, e.select(by_series, a, one), e.select(by_series, x, zero)));
   const Value fraction = e.multiply(
       e.multiply(density, a),
       gamma_fraction(e, e.select(by_fraction, a, one), e.select(by_fraction, x, like(e, 2, x))));
-  const Value value = upper ? e.select(near, one_minus(e, series), fraction)
-                            : e.select(near, series, one_minus(e, fraction));
+  const Value of_terms = upper ? e.select(near, one_minus(e, series), fraction)
+                               : e.select(near, series, one_minus(e, fraction));
+  const Value value = e.select(by_normal, normal_form(e, a, x, upper), of_terms);
 
   const Value none = upper ? one : zero;
   const Value all = upper ? zero : one;

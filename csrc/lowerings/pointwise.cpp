@@ -50,7 +50,15 @@ Row& add_math(Table& t, std::string_view name, BinaryMath math, std::string_view
               Promote how) {
   return t.add(name, [math, a, b, how](Emitter& e, const Call& c) -> Values {
     const at::ScalarType dtype = c.common_dtype(how, {a, b});
-    const Values xs = operands(e, c, {a, b}, opmath(dtype));
+    const Values xs = operands(e, c, {a, b}, dtype);
+    return {e.convert(math(e, e.convert(xs[0], opmath(dtype)), e.convert(xs[1], opmath(dtype))), dtype)};
+  });
+}
+
+Row& add_arithmetic(Table& t, std::string_view name, BinaryMath math, Promote how) {
+  return t.add(name, [math, how](Emitter& e, const Call& c) -> Values {
+    const at::ScalarType dtype = c.common_dtype(how, {"self", "other"});
+    const Values xs = operands(e, c, {"self", "other"}, opmath(dtype));
     return {e.convert(math(e, xs[0], xs[1]), dtype)};
   });
 }
@@ -80,6 +88,11 @@ Value conjugate(Emitter& e, const Value& x) {
 
 Value sigmoid(Emitter& e, const Value& x) {
   return is_complex(x) ? reciprocal(e, one_plus(e, e.unary("exponential", e.negate(x)))) : e.unary("logistic", x);
+}
+
+Value scaled(Emitter& e, const Value& x, double factor) {
+  if (!is_complex(x)) return e.multiply(x, factor);
+  return e.complex(e.multiply(e.real(x), factor), e.multiply(e.imag(x), factor));
 }
 
 Value magnitude(Emitter& e, const Value& x) {
@@ -147,7 +160,7 @@ Value power_of_two(Emitter& e, const Value& n, const Value& like) {
 }  // namespace
 
 Value exp2(Emitter& e, const Value& x) {
-  if (is_complex(x)) return e.unary("exponential", e.multiply(x, M_LN2));
+  if (is_complex(x)) return e.unary("exponential", scaled(e, x, M_LN2));
   const Layout layout = layout_of(x);
   // Beyond these the result is 0 or inf whatever the factors are.
   const double limit = static_cast<double>(layout.bias + layout.mantissa_bits + 10);
@@ -187,7 +200,7 @@ std::pair<Value, Value> split_exponent(Emitter& e, const Value& x) {
 }
 
 Value log2(Emitter& e, const Value& x) {
-  if (is_complex(x)) return e.divide(e.unary("log", x), M_LN2);
+  if (is_complex(x)) return scaled(e, e.unary("log", x), M_LOG2E);
   auto [mantissa, exponent] = split_exponent(e, x);
   const Value low = e.compare("LT", mantissa, M_SQRT1_2);
   // A mantissa in [sqrt(1/2), sqrt(2)): log2 of numbers near 1 does not cancel.

@@ -27,12 +27,15 @@ using TernaryMath = Value (*)(Emitter&, const Value&, const Value&, const Value&
 Row& add_exact(Table& t, std::string_view name, UnaryMath math, std::string_view x = "self");
 Row& add_exact(Table& t, std::string_view name, BinaryMath math, std::string_view a = "self",
                std::string_view b = "other");
-// ... or in its opmath() dtype, and the result is rounded once to the common dtype.
+// ... or that widened to opmath(), and the result is rounded once to the common dtype.
 // `how` says what integers become; a math of kDefault gets integers as they are.
 Row& add_math(Table& t, std::string_view name, UnaryMath math, std::string_view x = "self",
               Promote how = Promote::kIntToFloat);
 Row& add_math(Table& t, std::string_view name, BinaryMath math, std::string_view a = "self",
               std::string_view b = "other", Promote how = Promote::kIntToFloat);
+// As PyTorch's arithmetic with a number: that one keeps its full precision, instead of being rounded to
+// the common dtype first. Of self and other.
+Row& add_arithmetic(Table& t, std::string_view name, BinaryMath math, Promote how = Promote::kDefault);
 // Of self, by one StableHLO or CHLO operation.
 Row& add_math(Table& t, std::string_view name, std::string_view operation);
 
@@ -45,6 +48,8 @@ Value any_of(Emitter& e, const Value& pred);
 Value conjugate(Emitter& e, const Value& x);
 // 1 / (1 + exp(-x))
 Value sigmoid(Emitter& e, const Value& x);
+// x * factor; a complex x part by part, so that inf and NaN stay in theirs.
+Value scaled(Emitter& e, const Value& x, double factor);
 // x's absolute value in a real dtype; integers without a sign stay as they are.
 Value magnitude(Emitter& e, const Value& x);
 Value square(Emitter& e, const Value& x);

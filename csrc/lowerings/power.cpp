@@ -11,6 +11,18 @@ namespace {
 
 Value power(Emitter& e, const Value& base, const Value& exponent) {
   if (base.dtype() == at::kBool) return e.logical_or(base, e.logical_not(exponent));
+  const at::ScalarType dtype = base.dtype();
+  if (is_complex(base)) {
+    const Value zero = like(e, 0, base);
+    const Value vanishes =
+        e.logical_and(e.compare("EQ", base, zero), e.compare("GT", e.real(exponent), 0));
+    return e.select(vanishes, zero, e.power(base, exponent));
+  }
+  if (c10::isIntegralType(dtype, /*includeBool=*/false) && !c10::isSignedType(dtype)) {
+    // An unsigned exponent's high bit would count as a sign.
+    const at::ScalarType wide = c10::elementSize(dtype) < 4 ? at::kInt : at::kLong;
+    return e.convert(e.power(e.convert(base, wide), e.convert(exponent, wide)), dtype);
+  }
   return e.power(base, exponent);
 }
 
@@ -46,17 +58,17 @@ Value lower_ldexp(Emitter& e, const Call& c) {
 
 // log(exp(a) + exp(b)), and the same of powers of 2 with `to_natural` = log(2).
 Value log_sum(Emitter& e, const Value& a, const Value& b, double to_natural) {
-  const auto scaled = [&e](const Value& x, double by) { return by == 1 ? x : e.multiply(x, by); };
+  const auto times = [&e](const Value& x, double by) { return by == 1 ? x : scaled(e, x, by); };
   if (is_complex(a)) {
     const Value a_first = e.compare("GE", e.real(a), e.real(b));
     const Value high = e.select(a_first, a, b);
     const Value low = e.select(a_first, b, a);
-    const Value ratio = e.unary("exponential", scaled(e.subtract(low, high), to_natural));
-    return e.add(high, scaled(e.unary("log_plus_one", ratio), 1 / to_natural));
+    const Value ratio = e.unary("exponential", times(e.subtract(low, high), to_natural));
+    return e.add(high, times(e.unary("log_plus_one", ratio), 1 / to_natural));
   }
   const Value distance = e.unary("abs", e.subtract(a, b));
-  const Value rest = e.unary("log_plus_one", e.unary("exponential", scaled(e.negate(distance), to_natural)));
-  const Value sum = e.add(e.maximum(a, b), scaled(rest, 1 / to_natural));
+  const Value rest = e.unary("log_plus_one", e.unary("exponential", times(e.negate(distance), to_natural)));
+  const Value sum = e.add(e.maximum(a, b), times(rest, 1 / to_natural));
   // inf - inf is no distance.
   return e.select(e.logical_and(is_infinite(e, a), e.compare("EQ", a, b)), a, sum);
 }

@@ -108,6 +108,7 @@ Value lower_nan_to_num(Emitter& e, const Call& c) {
 // --- exponentials and logarithms
 
 Value log10(Emitter& e, const Value& x) {
+  if (is_complex(x)) return scaled(e, e.unary("log", x), M_LOG10E);
   // Dividing gives whole numbers at more powers of ten than multiplying by the inverse.
   return e.divide(e.unary("log", x), M_LN10);
 }
