@@ -229,6 +229,8 @@ std::unique_ptr<Signature> lower(const CallSpec& given, bool& observed_more) {
     TORCH_INTERNAL_ASSERT(x.defined() && x.dims() == operand.view.sizes, "the lowering of ", spec.row->name, " returned ",
                           x.defined() ? to_string(x.type) : "nothing", " for a written argument of ",
                           Type(operand.view.dtype, operand.view.sizes));
+    TORCH_CHECK(!at::isComplexType(x.dtype()) || at::isComplexType(operand.view.dtype), "result type ", x.dtype(),
+                " can't be cast to the desired output type ", operand.view.dtype);
     cells[operand.cell] = write(e, cells[operand.cell], operand.view, through(e, operand, e.convert(x, operand.view.dtype)));
     // Batch norm in evaluation writes what it read.
     if (cells[operand.cell].id == inputs.cells[operand.cell].id) continue;

@@ -158,6 +158,7 @@ int64_t largest_random(at::ScalarType dtype) {
 
 // In [low, high].
 Value random_between(Emitter& e, const Call& c, int64_t low, int64_t high) {
+  TORCH_CHECK(low <= high, "random_ expects 'from' to be less than 'to', but got from=", low, " >= to=", high + 1);
   const Type& result = c.result();
   const uint64_t range = static_cast<uint64_t>(high) - static_cast<uint64_t>(low) + 1;
   return e.convert(draw_integers(e, bits_of(c), low, range, result.dims), result.dtype);

@@ -60,6 +60,8 @@ Value lower_multinomial(Emitter& e, const Call& c) {
   if (result.numel() == 0 || self.type.numel() == 0) return e.constant(0, result);
   const Value p = e.convert(self, draw_dtype(self.dtype()));
   const int64_t samples = c.integer("num_samples");
+  TORCH_CHECK(c.flag("replacement") || samples <= self.dim(self.rank() - 1),
+              "cannot sample n_sample > prob_dist.size(-1) samples without replacement");
   if (c.flag("replacement") && samples > 1) {
     return e.convert(sample_with_replacement(e, c, p, samples), result.dtype);
   }

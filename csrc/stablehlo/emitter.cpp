@@ -7,6 +7,7 @@
 #include <c10/util/irange.h>
 
 #include <algorithm>
+#include <unordered_map>
 
 namespace torch_tpu {
 
@@ -181,7 +182,41 @@ std::string Emitter::region(const std::vector<Type>& arguments, const Region& bo
 
 // --- elementwise
 
+namespace {
+
+enum Elements : uint8_t { kBools = 1, kIntegers = 2, kReals = 4, kComplexes = 8 };
+
+// Refuses element types that an operation does not have: at the call, rather than when a program is compiled.
+void check_elements(std::string_view op, at::ScalarType dtype) {
+  constexpr uint8_t kDiscrete = kBools | kIntegers, kContinuous = kReals | kComplexes;
+  static const auto* taken = new std::unordered_map<std::string_view, uint8_t>{
+      {"and", kDiscrete}, {"or", kDiscrete}, {"xor", kDiscrete}, {"not", kDiscrete},
+      {"shift_left", kIntegers}, {"shift_right_arithmetic", kIntegers}, {"shift_right_logical", kIntegers},
+      {"popcnt", kIntegers}, {"count_leading_zeros", kIntegers},
+      {"maximum", kDiscrete | kReals}, {"minimum", kDiscrete | kReals},
+      {"subtract", kIntegers | kContinuous}, {"divide", kIntegers | kContinuous}, {"remainder", kIntegers | kReals},
+      {"power", kIntegers | kContinuous}, {"negate", kIntegers | kContinuous}, {"sign", kIntegers | kContinuous},
+      {"abs", kIntegers | kContinuous},
+      {"floor", kReals}, {"ceil", kReals}, {"round_nearest_afz", kReals}, {"round_nearest_even", kReals},
+      {"atan2", kReals}, {"cbrt", kContinuous}, {"cosine", kContinuous}, {"exponential", kContinuous},
+      {"exponential_minus_one", kContinuous}, {"log", kContinuous}, {"log_plus_one", kContinuous},
+      {"logistic", kContinuous}, {"rsqrt", kContinuous}, {"sine", kContinuous}, {"sqrt", kContinuous},
+      {"tan", kContinuous}, {"tanh", kContinuous},
+      {"LT", kDiscrete | kReals}, {"LE", kDiscrete | kReals}, {"GT", kDiscrete | kReals}, {"GE", kDiscrete | kReals},
+  };
+  const auto it = taken->find(op);
+  if (it == taken->end()) return;
+  const Elements kind = dtype == at::kBool                   ? kBools
+                        : c10::isIntegralType(dtype, false)  ? kIntegers
+                        : c10::isComplexType(dtype)          ? kComplexes
+                                                             : kReals;
+  TORCH_CHECK_NOT_IMPLEMENTED((it->second & kind) != 0, '"', op, "_tpu\" not implemented for '", dtype, "'");
+}
+
+}  // namespace
+
 Value Emitter::unary(std::string_view name, const Value& x) {
+  check_elements(name, x.dtype());
   Type result = x.type;
   if (name == "is_finite" || name == "chlo.is_inf" || name == "chlo.is_pos_inf" || name == "chlo.is_neg_inf") {
     result.dtype = at::kBool;
@@ -193,11 +228,13 @@ Value Emitter::unary(std::string_view name, const Value& x) {
 
 Value Emitter::binary(std::string_view name, const Value& a, const Value& b) {
   TORCH_INTERNAL_ASSERT(a.type == b.type, name, " on ", a.type, " and ", b.type);
+  check_elements(name, a.dtype());
   return op1(name, {a, b}, {}, a.type);
 }
 
 Value Emitter::compare(std::string_view direction, const Value& a, const Value& b, bool total_order) {
   TORCH_INTERNAL_ASSERT(a.type == b.type, "compare ", direction, " on ", a.type, " and ", b.type);
+  check_elements(direction, a.dtype());
   std::string attributes = "comparison_direction = #stablehlo<comparison_direction ";
   attributes += direction;
   attributes += '>';
