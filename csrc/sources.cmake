@@ -86,8 +86,11 @@ layer(tensor
   csrc/tensor/view.cpp
   csrc/tensor/view_emit.cpp)
 layer(exec
+  csrc/exec/call_by_call.cpp
   csrc/exec/capture.cpp
   csrc/exec/counters.cpp
+  csrc/exec/dump.cpp
+  csrc/exec/novelty.cpp
   csrc/exec/policy.cpp
   csrc/exec/program.cpp
   csrc/exec/signature.cpp)

@@ -11,7 +11,14 @@ from itertools import islice
 
 import torch
 from torch.testing import assert_close
-from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.common_methods_invocations import (
+    foreach_binary_op_db,
+    foreach_other_op_db,
+    foreach_pointwise_op_db,
+    foreach_reduce_op_db,
+    foreach_unary_op_db,
+    op_db,
+)
 from torch.utils._pytree import tree_flatten, tree_map
 
 KINDS = ("forward", "gradient", "inplace", "out", "noncontiguous")
@@ -63,6 +70,13 @@ WIDER: dict[str, tuple[float, float, str]] = {
 # other accelerators have the accumulation dtype and are not empty in evaluation, unlike the CPU's.
 SAVES = {"native_layer_norm", "native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update"}
 
+# Singular vectors and eigenvectors are defined up to a phase each, and a null space up to its basis: their
+# values are compared after the sample's output_process_fn_grad, PyTorch's own way to remove that freedom.
+UP_TO_PHASE = {"svd", "linalg.svd", "linalg.eigh", "linalg.eig"}
+
+# Sizes given as a tensor are read on the host: PyTorch takes CPU tensors only.
+HOST_ARGUMENTS = {"tensor_split"}
+
 
 # The dtype that decides, and how many times CPU PyTorch's largest error a result may be off.
 EXACT = {
@@ -79,7 +93,8 @@ class Skip(Exception):
 
 
 def entries() -> list:
-    return op_db
+    foreach = (foreach_unary_op_db, foreach_binary_op_db, foreach_pointwise_op_db, foreach_reduce_op_db, foreach_other_op_db)
+    return [*op_db, *(op for db in foreach for op in db)]
 
 
 def full_name(op) -> str:
@@ -106,6 +121,10 @@ def to_tpu(x):
     return tree_map(
         lambda t: t.detach().to("tpu").requires_grad_(t.requires_grad) if isinstance(t, torch.Tensor) else t, x
     )
+
+
+def _names_the_cpu(x) -> bool:
+    return isinstance(x, (str, torch.device)) and str(x) == "cpu"
 
 
 def _noncontiguous(x):
@@ -154,6 +173,7 @@ def compare(actual, expected, op, values: bool, exactly: Callable | None = None)
             if e.numel() == 0:
                 continue
             a = a.to(e.dtype)
+        assert a.device.type == "tpu", f"a result on {a.device}"
         assert a.dtype == e.dtype, f"{a.dtype} for {e.dtype}"
         assert a.shape == e.shape, f"{tuple(a.shape)} for {tuple(e.shape)}"
         if not values:
@@ -222,7 +242,7 @@ def _grads(op, sample, dtype: torch.dtype | None = None):
 
 
 def _out_like(result):
-    return tree_map(lambda t: torch.empty_like(t) if isinstance(t, torch.Tensor) else t, result)
+    return tree_map(lambda t: torch.zeros_like(t) if isinstance(t, torch.Tensor) else t, result)
 
 
 def check(op, dtype: torch.dtype, kind: str, limit: int | None = None) -> int:
@@ -237,6 +257,10 @@ def check(op, dtype: torch.dtype, kind: str, limit: int | None = None) -> int:
         if kind == "noncontiguous":
             sample = sample.transform(_noncontiguous)
         there = sample.transform(to_tpu)
+        there.args = tuple("tpu" if _names_the_cpu(a) else a for a in there.args)
+        there.kwargs = {k: "tpu" if _names_the_cpu(a) else a for k, a in there.kwargs.items()}
+        if op.name in HOST_ARGUMENTS:
+            there.args = sample.args
         wide = _widened(sample)
         try:
             if kind == "gradient":
@@ -266,6 +290,11 @@ def check(op, dtype: torch.dtype, kind: str, limit: int | None = None) -> int:
             except Exception:  # noqa: BLE001 no float64 form: nothing to appeal to
                 return ()
 
+        if full_name(op) in UP_TO_PHASE and kind != "gradient":
+            compare(actual, expected, op, False, exactly)
+            fixed = sample.output_process_fn_grad
+            actual, expected = fixed(actual), fixed(expected)
+            exactly = lambda exactly=exactly, fixed=fixed: fixed(exactly())  # noqa: E731
         try:
             compare(actual, expected, op, values and not _is_random(op, sample), exactly)
         except AssertionError as error:

@@ -34,6 +34,9 @@ bool has_front(const std::string& name) {
       "aten::_index_put_impl", "aten::_index_put_impl_", "aten::_index_put_impl.out",
       // the size of the result is read (data_dependent.cpp)
       "aten::repeat_interleave.Tensor", "aten::repeat_interleave.Tensor_out",
+      // info may be read (linear_algebra.cpp)
+      "aten::linalg_cholesky_ex", "aten::linalg_cholesky_ex.L", "aten::linalg_inv_ex", "aten::linalg_inv_ex.inverse",
+      "aten::linalg_lu_factor_ex", "aten::linalg_lu_factor_ex.out", "aten::_linalg_solve_ex", "aten::_linalg_solve_ex.result",
   };
   return fronts->count(name) != 0;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "lowerings/householder.h"
@@ -22,11 +23,6 @@ double epsilon(at::ScalarType dtype) {
                                                     : std::numeric_limits<float>::epsilon();
 }
 
-// A number a vector, [batch, h], for every element of [batch, h, length].
-Value along(Emitter& e, const Value& x, const Value& like) {
-  return e.broadcast_in_dim(e.convert(x, like.dtype()), like.dims(), {0, 1});
-}
-
 // Sum of conj(a) b of the first `length` elements.
 Value inner(Emitter& e, const Value& a, const Value& b, int64_t length) {
   const Value left = slice_dim(e, a, 2, 0, length);
@@ -42,50 +38,82 @@ Value squared_norms(Emitter& e, const Value& x, int64_t length) {
   return e.reduce(e.add(e.multiply(re, re), e.multiply(im, im)), 0, {2}, "add");
 }
 
-struct Rotated {
-  Value top, bottom;
-  Value any;  // 0-d bool: some pair was not orthogonal
+// The rotations that make pairs of vectors orthogonal, given their squared norms alpha and beta and inner
+// products gamma, [batch, h]; or that diagonalize Hermitian matrices [alpha, gamma; ., beta].
+struct Rotation {
+  Value cosine, sine;  // real
+  Value phase;         // conj(gamma) / |gamma|: turns the second vector
+  Value any;           // 0-d bool: some pair is rotated
 };
 
-// Rotates top[j] and bottom[j] into orthogonal ones, for all j at once.
-Rotated rotate_pairs(Emitter& e, const Value& top, const Value& bottom, int64_t length, const Value& tiny) {
-  const Value alpha = squared_norms(e, top, length);
-  const Value beta = squared_norms(e, bottom, length);
-  const Value gamma = inner(e, top, bottom, length);
+// Pairs that are not `active` [batch, h] stay as they are.
+Rotation make_rotation(Emitter& e, const Value& alpha, const Value& beta, const Value& gamma, const Value& active) {
   const Value size = magnitude(e, gamma);
-  const double tolerance = epsilon(top.dtype()) * std::max(2.0, std::sqrt(static_cast<double>(length)));
-  const Value bound = e.multiply(e.multiply(e.unary("sqrt", alpha), e.unary("sqrt", beta)), tolerance);
-  const Value threshold = e.broadcast_in_dim(tiny, alpha.dims(), {0});
-  Value active = e.compare("GT", size, bound);
-  active = e.logical_and(active, e.compare("GT", e.minimum(alpha, beta), threshold));
-
   const Value one = e.constant_like(1, size);
   const Value overlap = e.select(active, size, one);
   const Value zeta = e.divide(e.subtract(beta, alpha), e.multiply(overlap, 2));
   const Value root = e.unary("sqrt", e.add(e.multiply(zeta, zeta), 1));
-  const Value magnitude_t = e.divide(1, e.add(magnitude(e, zeta), root));
-  const Value t = e.select(e.compare("LT", zeta, 0), e.negate(magnitude_t), magnitude_t);
-  const Value cosine = e.select(active, e.unary("rsqrt", e.add(e.multiply(t, t), 1)), one);
-  const Value sine = e.select(active, e.multiply(cosine, t), e.constant_like(0, t));
-
-  // The phase that makes the inner product real and positive.
-  const Value phase = e.select(active, e.divide(conjugate(e, gamma), e.convert(overlap, gamma.dtype())),
-                               e.constant_like(1, gamma));
-  const Value turned = e.multiply(bottom, along(e, phase, bottom));
-  const Value c = along(e, cosine, top);
-  const Value s = along(e, sine, top);
+  const Value tangent = e.divide(1, e.add(magnitude(e, zeta), root));
+  const Value t = e.select(e.compare("LT", zeta, 0), e.negate(tangent), tangent);
+  const Value cosine = e.divide(1, e.unary("sqrt", e.add(e.multiply(t, t), 1)));
+  const Value phase = e.divide(conjugate(e, gamma), e.convert(overlap, gamma.dtype()));
   const Value any = e.reduce(e.convert(active, at::kInt), scalar(e, 0, at::kInt), {0, 1}, "maximum");
-  return {e.subtract(e.multiply(c, top), e.multiply(s, turned)),
-          e.add(e.multiply(s, top), e.multiply(c, turned)), e.compare("GT", any, 0)};
+  return {e.select(active, cosine, one), e.select(active, e.multiply(cosine, t), e.constant_like(0, t)),
+          e.select(active, phase, e.constant_like(1, phase)), e.compare("GT", any, 0)};
 }
 
-// The next round of a round-robin tournament: all but the first of `top` move on by one place.
-std::pair<Value, Value> next_round(Emitter& e, const Value& top, const Value& bottom) {
-  const int64_t h = top.dim(1);
-  if (h == 1) return {top, bottom};
-  const auto part = [&](const Value& x, int64_t start, int64_t stop) { return slice_dim(e, x, 1, start, stop); };
-  return {e.concatenate({part(top, 0, 1), part(bottom, 0, 1), part(top, 1, h - 1)}, 1),
-          e.concatenate({part(bottom, 1, h), part(top, h - 1, h)}, 1)};
+// x with its slices j and h + j along `dim`, 1 or 2, rotated for all j at once.
+Value rotate(Emitter& e, const Value& x, int64_t dim, const Rotation& r, bool conjugated) {
+  const int64_t h = x.dim(dim) / 2;
+  const Value top = slice_dim(e, x, dim, 0, h);
+  const Value bottom = slice_dim(e, x, dim, h, 2 * h);
+  const auto spread = [&](const Value& v) {
+    return e.broadcast_in_dim(e.convert(v, x.dtype()), top.dims(), {0, dim});
+  };
+  const Value c = spread(r.cosine);
+  const Value s = spread(r.sine);
+  const Value turned = e.multiply(bottom, spread(conjugated ? conjugate(e, r.phase) : r.phase));
+  return e.concatenate({e.subtract(e.multiply(c, top), e.multiply(s, turned)),
+                        e.add(e.multiply(s, top), e.multiply(c, turned))}, dim);
+}
+
+// The next round of a round-robin tournament, where j plays h + j: all but the first move on by one place.
+Value next_round(Emitter& e, const Value& x, int64_t dim) {
+  const int64_t h = x.dim(dim) / 2;
+  if (h == 1) return x;
+  const auto part = [&](int64_t start, int64_t stop) { return slice_dim(e, x, dim, start, stop); };
+  return e.concatenate({part(0, 1), part(h, h + 1), part(1, h - 1), part(h + 1, 2 * h), part(h - 1, h)}, dim);
+}
+
+// Plays rounds until none of a whole tournament rotates anything. `play` returns the state after a
+// round, and whether it rotated. REQUIRES: `size` is even.
+Values play_rounds(Emitter& e, int64_t size, const Values& state,
+                   const std::function<std::pair<Values, Value>(const Values&)>& play) {
+  const int64_t rounds = size - 1;
+  const Value zero = scalar(e, 0, at::kInt);
+  Values init = {zero, zero};  // rounds played, and those without a rotation since the last one
+  init.insert(init.end(), state.begin(), state.end());
+  const Values end = e.while_loop(
+      init,
+      [&](const Values& in) {
+        return Values{e.logical_and(e.compare("LT", in[0], kMaxSweeps * rounds), e.compare("LT", in[1], rounds))};
+      },
+      [&](const Values& in) {
+        const auto [played, any] = play(Values(in.begin() + 2, in.end()));
+        Values next = {e.add(in[0], 1), e.select(any, e.constant_like(0, in[1]), e.add(in[1], 1))};
+        next.insert(next.end(), played.begin(), played.end());
+        return next;
+      });
+  return Values(end.begin() + 2, end.end());
+}
+
+// Whether pairs are worth a rotation: vectors that are neither orthogonal nor `tiny`.
+Value overlapping(Emitter& e, const Value& alpha, const Value& beta, const Value& gamma, int64_t length, const Value& tiny) {
+  const double tolerance = epsilon(gamma.dtype()) * std::max(2.0, std::sqrt(static_cast<double>(length)));
+  const Value bound = e.multiply(e.multiply(e.unary("sqrt", alpha), e.unary("sqrt", beta)), tolerance);
+  const Value threshold = e.broadcast_in_dim(tiny, alpha.dims(), {0});
+  return e.logical_and(e.compare("GT", magnitude(e, gamma), bound),
+                       e.compare("GT", e.minimum(alpha, beta), threshold));
 }
 
 // Rotates the vectors x[b, j, :length] of each batch until they are orthogonal; what follows in
@@ -95,28 +123,27 @@ Value orthogonalize(Emitter& e, const Value& x, int64_t length, const Value& tin
   const int64_t n = x.dim(1);
   if (n < 2) return x;
   const int64_t h = (n + 1) / 2;
-  const Value even = with_rows(e, x, 2 * h);
-  const int64_t rounds = 2 * h - 1;
-  const Value zero = scalar(e, 0, at::kInt);
-  // State: rounds done, rounds without a rotation since the last one, the pairs.
-  const Values end = e.while_loop(
-      {zero, zero, slice_dim(e, even, 1, 0, h), slice_dim(e, even, 1, h, 2 * h)},
-      [&](const Values& in) {
-        return Values{
-            e.logical_and(e.compare("LT", in[0], kMaxSweeps * rounds), e.compare("LT", in[1], rounds))};
-      },
-      [&](const Values& in) -> Values {
-        const Rotated r = rotate_pairs(e, in[2], in[3], length, tiny);
-        const auto [top, bottom] = next_round(e, r.top, r.bottom);
-        return {e.add(in[0], 1), e.select(r.any, e.constant_like(0, in[1]), e.add(in[1], 1)), top, bottom};
-      });
-  return e.concatenate({end[2], end[3]}, 1);
+  return play_rounds(e, 2 * h, {with_rows(e, x, 2 * h)}, [&](const Values& in) -> std::pair<Values, Value> {
+    const Value top = slice_dim(e, in[0], 1, 0, h);
+    const Value bottom = slice_dim(e, in[0], 1, h, 2 * h);
+    const Value alpha = squared_norms(e, top, length);
+    const Value beta = squared_norms(e, bottom, length);
+    const Value gamma = inner(e, top, bottom, length);
+    const Rotation r = make_rotation(e, alpha, beta, gamma, overlapping(e, alpha, beta, gamma, length, tiny));
+    return {{next_round(e, rotate(e, in[0], 1, r, /*conjugated=*/false), 1)}, r.any};
+  })[0];
 }
 
 // Rows of x in the order `positions` [batch, k].
 Value rows_at(Emitter& e, const Value& x, const Value& positions) {
   const Dims dims = {x.dim(0), positions.dim(1), x.dim(2)};
   return gather_along(e, x, 1, e.broadcast_in_dim(positions, dims, {0, 1}));
+}
+
+// A nearly unitary matrix made unitary to the dtype: one step of Newton's method.
+Value polished(Emitter& e, const Value& q) {
+  const Value correction = product(e, product(e, q, adjoint(e, q)), q);
+  return e.subtract(e.multiply(q, 1.5), e.multiply(correction, 0.5));
 }
 
 // The largest magnitude of each matrix, [batch], or 1 if it is 0 or not finite.
@@ -142,12 +169,12 @@ Svd tall_svd(Emitter& e, const Value& a, bool vectors, bool full) {
   if (vectors) x = e.concatenate({x, identity(e, a.type.with({batch, n, n}))}, 2);
   x = orthogonalize(e, x, m, e.multiply(total, relative * relative));
 
-  const Value norms = e.unary("sqrt", squared_norms(e, x, m));
-  Value key = norms;
+  Value key = e.unary("sqrt", squared_norms(e, x, m));
   if (vectors) {
-    // Behind all others: a vector that is no column of V.
-    const Value of_v = squared_norms(e, slice_dim(e, x, 2, m, m + n), n);
-    key = e.select(e.compare("LT", of_v, 0.5), e.constant_like(-1, norms), norms);
+    // Columns of V have lost their exact length, and those of A V as much. Behind all others: what is none.
+    const Value of_v = e.unary("sqrt", squared_norms(e, slice_dim(e, x, 2, m, m + n), n));
+    const Value is_none = e.compare("LT", of_v, 0.5);
+    key = e.select(is_none, e.constant_like(-1, key), e.divide(key, e.select(is_none, e.constant_like(1, of_v), of_v)));
   }
   const auto [sorted, order] = sort_with_indices(e, key, 1, /*descending=*/true);
   Svd result;
@@ -155,7 +182,7 @@ Svd tall_svd(Emitter& e, const Value& a, bool vectors, bool full) {
   if (!vectors) return result;
 
   x = rows_at(e, x, slice_dim(e, order, 1, 0, n));
-  result.vh = conjugate(e, slice_dim(e, x, 2, m, m + n));
+  result.vh = polished(e, conjugate(e, slice_dim(e, x, 2, m, m + n)));
   // The columns of U are those of A V, made orthonormal where singular values are tiny.
   const Reflectors qr = householder_qr(e, transposed(e, slice_dim(e, x, 2, 0, m)));
   const Value q = reflectors_product(e, qr, full ? m : n);
@@ -189,28 +216,44 @@ Svd svd(Emitter& e, const Value& a, bool vectors, bool full) {
 Eigh eigh(Emitter& e, const Value& a) {
   const int64_t batch = a.dim(0);
   const int64_t n = a.dim(2);
-  if (a.type.numel() == 0) return {zeros(e, Type(c10::toRealValueType(a.dtype()), {batch, n})), a};
+  const at::ScalarType real = c10::toRealValueType(a.dtype());
+  if (a.type.numel() == 0) return {zeros(e, {real, {batch, n}}), a};
+  if (n == 1) return {e.reshape(e.real(a), {batch, 1}), e.constant_like(1, a)};
+  const int64_t h = (n + 1) / 2;
+  const int64_t size = 2 * h;
   const Value scale = scale_of(e, a);
-  const Value x = divided(e, a, scale);
-  // Twice a bound of the eigenvalues: with it added to the diagonal, all are positive and of one size,
-  // the singular values are the eigenvalues, and both have the same vectors.
+  const Value x = with_columns(e, with_rows(e, divided(e, a, scale), size), size);
   const Value sizes = magnitude(e, x);
-  const Value frobenius = e.unary("sqrt", e.reduce(e.multiply(sizes, sizes), 0, {1, 2}, "add"));
-  const Value rows = max(e, sum(e, sizes, {2}), {1});
-  Value shift = e.multiply(e.minimum(frobenius, rows), 2);
-  shift = e.select(e.compare("EQ", shift, 0), e.constant_like(1, shift), shift);
-  const Value on_diagonal = e.multiply(identity(e, x.type), e.broadcast_in_dim(e.convert(shift, x.dtype()), x.dims(), {0}));
-  const Value rotated = orthogonalize(e, transposed(e, e.add(x, on_diagonal)), n, e.constant_like(0, shift));
+  const Value total = e.unary("sqrt", e.reduce(e.multiply(sizes, sizes), 0, {1, 2}, "add"));
+  const Value tolerance = e.broadcast_in_dim(e.multiply(total, epsilon(a.dtype()) / static_cast<double>(n)), {batch, h}, {0});
 
-  const Value norms = e.unary("sqrt", squared_norms(e, rotated, n));
-  const Value is_zero = e.compare("EQ", norms, 0);
-  const Value unit = e.divide(rotated, along(e, e.select(is_zero, e.constant_like(1, norms), norms), rotated));
-  // v^H A v
-  Value values = e.real(inner(e, unit, product(e, unit, transposed(e, x)), n));
-  values = e.select(is_zero, e.broadcast_in_dim(e.highest(values.type), values.dims(), {}), values);
+  // State: V^H A V, V^H. Rows and columns are rotated alike; what a rotation makes zero is set to it.
+  const Values end = play_rounds(e, size, {x, identity(e, x.type)}, [&](const Values& in) -> std::pair<Values, Value> {
+    const auto block = [&](int64_t row, int64_t column) {
+      return diagonals(e, e.slice(in[0], {0, row, column}, {batch, row + h, column + h}));
+    };
+    const Value gamma = block(0, h);
+    const Value active = e.compare("GT", magnitude(e, gamma), tolerance);
+    const Rotation r = make_rotation(e, e.real(block(0, 0)), e.real(block(h, h)), gamma, active);
+    const Value rotated = rotate(e, rotate(e, in[0], 1, r, /*conjugated=*/true), 2, r, /*conjugated=*/false);
+    const Type positions = rotated.type.with(at::kInt);
+    const Value distance = magnitude(e, e.subtract(e.iota(positions, 1), e.iota(positions, 2)));
+    const Value both = e.concatenate({active, active}, 1);
+    const Value pair = e.logical_and(e.compare("EQ", distance, h), e.broadcast_in_dim(both, rotated.dims(), {0, 1}));
+    const Value cleared = e.select(pair, zeros(e, rotated.type), rotated);
+    return {{next_round(e, next_round(e, cleared, 1), 2), next_round(e, rotate(e, in[1], 1, r, /*conjugated=*/true), 1)}, r.any};
+  });
+
+  Value values = e.real(diagonals(e, end[0]));
+  const Value vectors = end[1];
+  if (size > n) {
+    // Behind all others: the vector that was appended.
+    const Value appended = e.compare("GT", magnitude(e, e.reshape(slice_dim(e, vectors, 2, n, size), {batch, size})), 0.5);
+    values = e.select(appended, e.broadcast_in_dim(e.highest(values.type), values.dims(), {}), values);
+  }
   const auto [sorted, order] = sort_with_indices(e, values, 1, /*descending=*/false);
-  return {e.multiply(slice_dim(e, sorted, 1, 0, n), e.broadcast_in_dim(scale, {batch, n}, {0})),
-          transposed(e, rows_at(e, unit, slice_dim(e, order, 1, 0, n)))};
+  const Value rows = with_columns(e, rows_at(e, vectors, slice_dim(e, order, 1, 0, n)), n);
+  return {e.multiply(slice_dim(e, sorted, 1, 0, n), e.broadcast_in_dim(scale, {batch, n}, {0})), adjoint(e, polished(e, rows))};
 }
 
 }  // namespace torch_tpu

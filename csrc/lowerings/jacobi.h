@@ -1,5 +1,5 @@
-// Singular values and Hermitian eigenvalues by one-sided Jacobi rotations: columns are
-// rotated in pairs, n / 2 at once, until all are orthogonal. Batches are of rank 3.
+// Singular values (one-sided) and Hermitian eigenvalues (two-sided) by Jacobi rotations of
+// pairs of columns, n / 2 pairs at once. Batches are of rank 3.
 #pragma once
 
 #include "stablehlo/emitter.h"
