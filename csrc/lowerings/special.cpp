@@ -16,7 +16,16 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 Value erf(Emitter& e, const Value& x) { return e.unary("chlo.erf", x); }
 Value erfc(Emitter& e, const Value& x) { return e.unary("chlo.erfc", x); }
 
-Value erfinv(Emitter& e, const Value& x) { return e.unary("chlo.erf_inv", x); }
+// StableHLO's approximation and a step of Newton, on erfc where erf is too near to 1 to tell.
+Value erfinv(Emitter& e, const Value& x) {
+  const Value target = e.unary("abs", x);
+  const Value y = e.unary("chlo.erf_inv", target);
+  const Value excess = e.select(e.compare("GT", target, 0.5), e.subtract(one_minus(e, target), erfc(e, y)),
+                                e.subtract(erf(e, y), target));
+  const Value slope = e.multiply(e.unary("exponential", e.negate(square(e, y))), M_2_SQRTPI);
+  const Value better = e.subtract(y, e.divide(excess, slope));
+  return copy_sign(e, e.select(e.compare("LT", target, 1), better, y), x);
+}
 
 // exp(x^2) erfc(x)
 Value erfcx(Emitter& e, const Value& x) {
