@@ -61,6 +61,7 @@ layer(lowerings
   csrc/lowerings/random.cpp
   csrc/lowerings/random_distribution.cpp
   csrc/lowerings/random_gradient.cpp
+  csrc/lowerings/recurrent.cpp
   csrc/lowerings/reduce.cpp
   csrc/lowerings/reduction.cpp
   csrc/lowerings/resample.cpp

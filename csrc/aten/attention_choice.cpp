@@ -12,12 +12,14 @@ namespace {
 // PyTorch's sdp::SDPBackend, which no light header declares.
 enum Choice : int64_t { kMath = 0, kFlash = 1 };
 
-// True for what the row of the fused op covers: four dims, one batch, no dropout, no gradient of the mask.
+// True for what the row of the fused op and its Meta kernel cover: four dims, one batch, one head size, no
+// dropout, no gradient of the mask.
 bool fits_fused(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                 const std::optional<at::Tensor>& mask, double dropout_p) {
   if (dropout_p != 0 || query.dim() != 4 || key.dim() != 4 || value.dim() != 4) return false;
   if (!c10::isFloatingType(query.scalar_type()) || query.is_nested()) return false;
   if (key.sym_size(0) != query.sym_size(0) || value.sym_size(0) != query.sym_size(0)) return false;
+  if (value.sym_size(3) != query.sym_size(3)) return false;
   const auto heads = key.sym_size(1);
   if (heads == 0 || value.sym_size(1) != heads || query.sym_size(1) % heads != 0) return false;
   return !(mask.has_value() && mask->defined() && mask->requires_grad() && at::GradMode::is_enabled());

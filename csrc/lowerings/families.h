@@ -43,6 +43,7 @@ void add_power(Table& t);
 void add_random(Table& t);
 void add_random_distribution(Table& t);
 void add_random_gradient(Table& t);
+void add_recurrent(Table& t);
 void add_reduce(Table& t);
 void add_scan(Table& t);
 void add_scatter(Table& t);

@@ -229,7 +229,7 @@ void add_norm(Table& t) {
   t.add("aten::_fused_rms_norm", lower_fused_rms_norm);
   t.add("aten::_fused_rms_norm_backward", lower_fused_rms_norm_backward);
   t.add("aten::native_group_norm", lower_native_group_norm).in_format_of({"input"});
-  t.add("aten::native_group_norm_backward", lower_native_group_norm_backward).in_format_of({"input"});
+  t.add("aten::native_group_norm_backward", lower_native_group_norm_backward);
   t.add("aten::_weight_norm_interface", lower_weight_norm_interface);
   t.add("aten::_weight_norm_interface_backward", lower_weight_norm_interface_backward);
 }

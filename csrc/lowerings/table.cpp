@@ -89,6 +89,7 @@ const Table& table() {
     add_random(t);
     add_random_distribution(t);
     add_random_gradient(t);
+    add_recurrent(t);
     add_reduce(t);
     add_scan(t);
     add_scatter(t);
