@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "exec/counters.h"
+#include "exec/dump.h"
 #include "exec/policy.h"
 
 namespace torch_tpu {
@@ -75,6 +76,7 @@ std::shared_ptr<Replay> Capture::finish(const std::vector<DeviceValuePtr>& outpu
   std::transform(replay->sources_.begin(), replay->sources_.end(), donatable.begin(), [](const auto& s) { return s.input >= 0; });
   replay->program_.aliases = program_.choose_aliases(live, donatable);
   replay->module_ = program_.module(live, replay->program_.aliases);
+  dump_module(replay->module_, program_.size());
   replay->program_.executable = pjrt::Client::get().compile(replay->module_, {});
   Counters::add(Counter::kCompiles);
   return replay;

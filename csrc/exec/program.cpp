@@ -9,6 +9,8 @@
 #include <unordered_set>
 
 #include "exec/counters.h"
+#include "exec/dump.h"
+#include "exec/novelty.h"
 #include "stablehlo/compose.h"
 
 namespace torch_tpu {
@@ -19,6 +21,11 @@ constexpr size_t kCachedPrograms = 2048;
 
 ProgramCache& cache() {
   static auto* programs = new ProgramCache(kCachedPrograms);  // outlives the client's users at exit
+  return *programs;
+}
+
+Novelty& novelty() {
+  static auto* programs = new Novelty();
   return *programs;
 }
 
@@ -62,6 +69,11 @@ void Program::begin() {
 }
 
 void Program::add(Submission& submission, DeviceValues& outputs) {
+  for (const Type& type : submission.signature->output_types) outputs.push_back(c10::make_intrusive<DeviceValue>(type, device_));
+  record(submission, outputs);
+}
+
+void Program::record(Submission& submission, DeviceValues outputs) {
   const Signature& signature = *submission.signature;
   calls_.push_back({&signature, operands_.size(), results_.size()});
   key_.push_back(static_cast<int64_t>(signature.id));
@@ -78,12 +90,10 @@ void Program::add(Submission& submission, DeviceValues& outputs) {
   }
   doubles_.insert(doubles_.end(), submission.doubles.begin(), submission.doubles.end());
   integers_.insert(integers_.end(), submission.integers.begin(), submission.integers.end());
-  for (const Type& type : signature.output_types) {
-    auto value = c10::make_intrusive<DeviceValue>(type, device_);
+  for (DeviceValuePtr& value : outputs) {
     value->epoch = epoch_;
     value->slot = static_cast<int64_t>(results_.size());
-    results_.push_back(value);
-    outputs.push_back(std::move(value));
+    results_.push_back(std::move(value));
   }
 }
 
@@ -94,7 +104,7 @@ DeviceValuePtr Program::run() {
     result = execute();
   } catch (const std::exception& error) {
     for (const DeviceValuePtr& value : results_) {
-      if (!value->buffer()) value->error = error.what();
+      if (value && !value->buffer()) value->error = error.what();
     }
     if (calls_.size() == 1) {
       for (const int64_t operand : operands_) unused_inputs_.push_back(leaves_[~operand]);
@@ -135,13 +145,17 @@ DeviceValuePtr Program::execute() {
   const uint64_t hash = hash_of(key_);
   LoadedProgram* program = cache().find(key_, hash);
   if (program == nullptr) {
+    if (!novelty().worth_compiling(hash, calls_.size())) return run_call_by_call(live);
     std::vector<int64_t> aliases = choose_aliases(live, donatable);
-    auto executable = client.compile(module(live, aliases), {.fast = is_small(live)});
+    const std::string text = module(live, aliases);
+    dump_module(text, calls_.size());
+    auto executable = client.compile(text, {.fast = is_small(live)});
     Counters::add(Counter::kCompiles);
     program = cache().insert(key_, hash, std::move(executable));
     program->aliases = std::move(aliases);
   } else {
     Counters::add(Counter::kCacheHits);
+    novelty().found(calls_.size());
   }
 
   c10::SmallVector<PJRT_Buffer*, 64> arguments;

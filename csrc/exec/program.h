@@ -61,7 +61,10 @@ class Program {
     size_t first_input, first_result;
   };
   void begin();
+  void record(Submission& submission, DeviceValues outputs);
   DeviceValuePtr execute();
+  // As execute(), for a program that is not worth compiling (call_by_call.cpp). Consumes leaves_ and results_.
+  DeviceValuePtr run_call_by_call(const std::vector<int64_t>& live);
   bool is_small(const std::vector<int64_t>& live) const;
 
   int device_;

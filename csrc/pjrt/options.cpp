@@ -78,11 +78,6 @@ std::string Client::encode(const CompileOptions& options) {
   // The default of every CPU plugin tried drops NaN in maximum and minimum.
   set("xla_cpu_enable_fast_min_max", kBoolField, 0);
   set("xla_cpu_enable_fast_math", kBoolField, 0);
-#if defined(__x86_64__)
-  // Without fused multiply-add, a product that is added rounds as it does in a call of its own. Matrix products
-  // come from libraries that this leaves alone.
-  set("xla_cpu_max_isa", "AVX");
-#endif
   if (options.fast) {
     set("xla_backend_optimization_level", kIntField, 0);
     // The emitters for fusions cost more to set up than a small program does to compile without them.
