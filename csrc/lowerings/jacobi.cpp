@@ -251,9 +251,13 @@ Eigh eigh(Emitter& e, const Value& a) {
     const Value appended = e.compare("GT", magnitude(e, e.reshape(slice_dim(e, vectors, 2, n, size), {batch, size})), 0.5);
     values = e.select(appended, e.broadcast_in_dim(e.highest(values.type), values.dims(), {}), values);
   }
-  const auto [sorted, order] = sort_with_indices(e, values, 1, /*descending=*/false);
-  const Value rows = with_columns(e, rows_at(e, vectors, slice_dim(e, order, 1, 0, n)), n);
-  return {e.multiply(slice_dim(e, sorted, 1, 0, n), e.broadcast_in_dim(scale, {batch, n}, {0})), adjoint(e, polished(e, rows))};
+  const Value order = sort_with_indices(e, values, 1, /*descending=*/false).second;
+  const Value rows = polished(e, with_columns(e, rows_at(e, vectors, slice_dim(e, order, 1, 0, n)), n));
+  const Value columns = adjoint(e, rows);
+  // v^H A v: the rotated diagonal has gathered the rounding of every rotation.
+  const Value quotients = e.real(e.reduce(e.multiply(rows, transposed(e, product(e, divided(e, a, scale), columns))), 0, {2}, "add"));
+  const Value ascending = sort_with_indices(e, quotients, 1, /*descending=*/false).first;
+  return {e.multiply(ascending, e.broadcast_in_dim(scale, {batch, n}, {0})), columns};
 }
 
 }  // namespace torch_tpu
