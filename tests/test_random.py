@@ -1,4 +1,6 @@
-"""Random numbers: seeds, states, generators of one's own, and the same draws under every policy."""
+"""Random numbers: seeds, states, generators of one's own, distributions, and the same draws under every policy."""
+
+import math
 
 import pytest
 import torch
@@ -97,3 +99,211 @@ def test_checkpointing_recomputes_the_same_dropout():
     torch.manual_seed(5)
     checkpoint(f, x, use_reentrant=False).sum().backward()
     assert torch.equal(x.grad.cpu(), expected)
+
+
+# --- distributions, at fixed seeds: a bound of about one in ten thousand
+
+COUNT = 20000
+
+
+def draw(sampler, mode: str = "defer") -> torch.Tensor:
+    torch.manual_seed(2024)
+    with torch_tpu.mode(mode):
+        return sampler().cpu()
+
+
+def kolmogorov_smirnov(sample: torch.Tensor, cdf) -> float:
+    """The largest distance between the sample's distribution and ``cdf``, times the root of the sample's size."""
+    x = sample.double().flatten().sort().values
+    n = x.numel()
+    steps = torch.arange(n + 1, dtype=torch.float64) / n
+    expected = cdf(x)
+    return max((steps[1:] - expected).max().item(), (expected - steps[:-1]).max().item()) * math.sqrt(n)
+
+
+def chi_square(counts: torch.Tensor, probabilities: torch.Tensor) -> float:
+    """Pearson's statistic of cells that are expected at least five times, in standard deviations above its mean."""
+    expected = probabilities.double() * counts.sum()
+    cells = expected >= 5
+    freedom = int(cells.sum()) - 1
+    statistic = ((counts.double() - expected)[cells].square() / expected[cells]).sum().item()
+    return (statistic - freedom) / math.sqrt(2 * freedom)
+
+
+def normal_cdf(mean=0.0, std=1.0):
+    return lambda x: 0.5 * torch.erfc(-(x - mean) / (std * math.sqrt(2)))
+
+
+def uniform_cdf(low=0.0, high=1.0):
+    return lambda x: ((x - low) / (high - low)).clamp(0, 1)
+
+
+def empty(dtype=torch.float32) -> torch.Tensor:
+    return torch.empty(COUNT, dtype=dtype, device="tpu")
+
+
+def full(*values) -> torch.Tensor:
+    return torch.tensor(values, device="tpu").expand(COUNT, len(values)).squeeze(1)
+
+
+def gamma_cdf(shape):
+    return lambda x: torch.special.gammainc(torch.full_like(x, shape), x)
+
+
+CONTINUOUS = {
+    "rand": (lambda: torch.rand(COUNT, device="tpu"), uniform_cdf()),
+    "rand_float64": (lambda: torch.rand(COUNT, dtype=torch.float64, device="tpu"), uniform_cdf()),
+    "rand_bfloat16": (  # rounded down to 8 bits
+        lambda: torch.rand(COUNT, dtype=torch.bfloat16, device="tpu"),
+        uniform_cdf(-(2**-9), 1 - 2**-9),
+    ),
+    "rand_like_float16": (lambda: torch.rand_like(empty(torch.float16)), uniform_cdf()),
+    "uniform": (lambda: empty().uniform_(-2, 5), uniform_cdf(-2, 5)),
+    "randn": (lambda: torch.randn(COUNT, device="tpu"), normal_cdf()),
+    "randn_float64": (lambda: torch.randn(COUNT, dtype=torch.float64, device="tpu"), normal_cdf()),
+    "randn_bfloat16": (lambda: torch.randn(COUNT, dtype=torch.bfloat16, device="tpu"), normal_cdf()),
+    "randn_real": (lambda: torch.randn(COUNT, dtype=torch.complex64, device="tpu").real, normal_cdf(0, math.sqrt(0.5))),
+    "randn_imag": (lambda: torch.randn(COUNT, dtype=torch.complex64, device="tpu").imag, normal_cdf(0, math.sqrt(0.5))),
+    "normal_": (lambda: empty().normal_(3, 2), normal_cdf(3, 2)),
+    "normal_of_tensors": (lambda: torch.normal(full(-1.0), full(0.5)), normal_cdf(-1, 0.5)),
+    "normal_of_a_number": (lambda: torch.normal(1.0, full(2.0)), normal_cdf(1, 2)),
+    "log_normal": (lambda: empty().log_normal_(0.5, 0.25), lambda x: normal_cdf(0.5, 0.25)(x.log())),
+    "exponential": (lambda: empty().exponential_(1.5), lambda x: 1 - torch.exp(-1.5 * x)),
+    "cauchy": (lambda: empty().cauchy_(1, 2), lambda x: 0.5 + torch.atan((x - 1) / 2) / math.pi),
+    "gamma_small": (lambda: torch.distributions.Gamma(full(0.4), full(1.0)).sample(), gamma_cdf(0.4)),
+    "gamma_large": (lambda: torch.distributions.Gamma(full(7.5), full(1.0)).sample(), gamma_cdf(7.5)),
+    "dirichlet": (  # its first component is Beta(1, 2)
+        lambda: torch.distributions.Dirichlet(full(1.0, 0.5, 1.5)).sample()[:, 0],
+        lambda x: 1 - (1 - x) ** 2,
+    ),
+    "student": (  # with two degrees of freedom the distribution function is elementary
+        lambda: torch.distributions.StudentT(full(2.0)).sample(),
+        lambda x: 0.5 + x / (2 * torch.sqrt(2 + x * x)),
+    ),
+    "trunc_normal": (
+        lambda: torch.nn.init.trunc_normal_(empty(), 0, 1, -1, 2),
+        lambda x: (normal_cdf()(x) - 0.15865525393) / (0.97724986805 - 0.15865525393),
+    ),
+    "rrelu": (lambda: torch.nn.functional.rrelu(-torch.ones(COUNT, device="tpu"), 0.1, 0.4, training=True).neg(), uniform_cdf(0.1, 0.4)),
+}
+
+
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_samples_follow_their_distribution(name):
+    sampler, cdf = CONTINUOUS[name]
+    sample = draw(sampler)
+    assert sample.isfinite().all()
+    assert kolmogorov_smirnov(sample, cdf) < 2.2
+    x = cdf(sample.double()) - 0.5  # no correlation between neighbours
+    assert abs((x[1:] * x[:-1]).mean() / x.square().mean()).item() < 4 / math.sqrt(COUNT)
+
+
+def counts_of(sample: torch.Tensor, low: int, cells: int) -> torch.Tensor:
+    positions = sample.double().flatten() - low
+    assert (positions == positions.floor()).all() and positions.min() >= 0
+    return torch.bincount(positions.long().clamp(max=cells - 1), minlength=cells)
+
+
+def poisson(rate: float, cells: int) -> torch.Tensor:
+    k = torch.arange(cells - 1, dtype=torch.float64)
+    mass = torch.exp(k * math.log(rate) - rate - torch.lgamma(k + 1))
+    return torch.cat([mass, 1 - mass.sum(0, keepdim=True)])
+
+
+def binomial(n: int, p: float) -> torch.Tensor:
+    return torch.tensor([math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(n + 1)], dtype=torch.float64)
+
+
+def first_of_permutations() -> torch.Tensor:
+    with torch_tpu.mode("strict"):  # one small program for all
+        return torch.stack([torch.randperm(8, device="tpu") for _ in range(200)])[:, 0]
+
+
+WEIGHTS = torch.tensor([1.0, 0.0, 3.0, 4.0, 2.0])
+
+# sampler, the smallest value, the probabilities of it and its successors (the last: of all that follow)
+DISCRETE = {
+    "randint": (lambda: torch.randint(3, 9, (COUNT,), device="tpu"), 3, torch.full((6,), 1 / 6)),
+    "randint_int8": (lambda: torch.randint(-5, 5, (COUNT,), dtype=torch.int8, device="tpu"), -5, torch.full((10,), 0.1)),
+    "random_to": (lambda: empty(torch.int32).random_(10), 0, torch.full((10,), 0.1)),
+    "random_bytes": (lambda: empty(torch.uint8).random_(), 0, torch.full((256,), 1 / 256)),
+    "random_wide": (lambda: empty(torch.int64).random_() >> 57, 0, torch.full((64,), 1 / 64)),
+    "random_float": (lambda: empty().random_() // 2**20, 0, torch.full((17,), 1 / 16).index_fill(0, torch.tensor(16), 0)),
+    "bernoulli": (lambda: torch.bernoulli(full(0.3)), 0, torch.tensor([0.7, 0.3])),
+    "bernoulli_number": (lambda: empty(torch.bool).bernoulli_(0.3), 0, torch.tensor([0.7, 0.3])),
+    "bernoulli_tensor": (lambda: empty().bernoulli_(full(0.8)), 0, torch.tensor([0.2, 0.8])),
+    "geometric": (lambda: empty().geometric_(0.3), 1, torch.tensor([0.3 * 0.7**k for k in range(20)] + [0.7**20])),
+    "multinomial": (lambda: torch.multinomial(WEIGHTS.to("tpu"), COUNT, replacement=True), 0, WEIGHTS / 10),
+    "multinomial_of_rows": (lambda: torch.multinomial(WEIGHTS.to("tpu").expand(COUNT, 5), 1)[:, 0], 0, WEIGHTS / 10),
+    "multinomial_first": (lambda: torch.multinomial(WEIGHTS.to("tpu").expand(COUNT, 5), 3)[:, 0], 0, WEIGHTS / 10),
+    "categorical": (lambda: torch.distributions.Categorical(WEIGHTS.to("tpu")).sample((COUNT,)), 0, WEIGHTS / 10),
+    "poisson_small": (lambda: torch.poisson(full(4.0)), 0, poisson(4.0, 16)),
+    "poisson_large": (lambda: torch.poisson(full(30.0)), 0, poisson(30.0, 61)),
+    "binomial_small": (lambda: torch.binomial(full(10.0), full(0.3)), 0, binomial(10, 0.3)),
+    "binomial_large": (lambda: torch.binomial(full(100.0), full(0.6)), 0, binomial(100, 0.6)),
+    "randperm": (first_of_permutations, 0, torch.full((8,), 1 / 8)),
+    "dropout": (lambda: torch.nn.functional.dropout(torch.full((COUNT,), 3.0, device="tpu"), 0.25) / 4, 0, torch.tensor([0.25, 0.75])),
+    "dropout_channels": (
+        lambda: torch.nn.functional.dropout2d(torch.full((COUNT, 1, 2, 2), 3.0, device="tpu"), 0.25)[:, 0, 1, 0] / 4,
+        0,
+        torch.tensor([0.25, 0.75]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DISCRETE)
+def test_counts_follow_their_distribution(name):
+    sampler, low, probabilities = DISCRETE[name]
+    counts = counts_of(draw(sampler), low, len(probabilities))
+    assert (counts[probabilities == 0] == 0).all()
+    assert chi_square(counts, probabilities) < 5
+
+
+def test_drawing_without_replacement_repeats_nothing():
+    rows = draw(lambda: torch.multinomial(WEIGHTS.to("tpu").expand(50, 5), 4))
+    assert (rows.sort(1).values == torch.tensor([0, 2, 3, 4])).all()
+    order = draw(lambda: torch.randperm(1000, device="tpu"))
+    assert torch.equal(order.sort().values, torch.arange(1000)) and not torch.equal(order, torch.arange(1000))
+
+
+def test_alpha_dropout_keeps_mean_and_variance():
+    x = draw(lambda: torch.nn.functional.alpha_dropout(torch.randn(COUNT, device="tpu"), 0.3, training=True))
+    assert abs(x.mean().item()) < 0.04 and abs(x.var().item() - 1) < 0.06
+
+
+def test_samples_respect_their_bounds():
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        x = draw(lambda: torch.rand(200000, dtype=dtype, device="tpu"))  # noqa: B023
+        assert x.min() >= 0 and x.max() < 1
+    assert draw(lambda: empty().exponential_()).min() > 0
+    assert draw(lambda: empty().uniform_(1, 1 + 2**-22)).max() < 1 + 2**-22
+
+
+def test_wrong_parameters_are_refused():
+    x = torch.zeros(3, device="tpu")
+    for refused in (
+        lambda: x.normal_(0, -1),
+        lambda: x.exponential_(-1),
+        lambda: x.geometric_(0),
+        lambda: torch.randint(5, 5, (2,), device="tpu"),
+        lambda: torch.multinomial(x.add(1), 4),
+    ):
+        with pytest.raises(RuntimeError):
+            refused()
+
+
+def test_every_sampler_draws_the_same_under_every_policy():
+    slow = ("gamma_small", "dirichlet", "student", "poisson_large", "binomial_large", "randperm")  # to compile
+
+    def all_samples():
+        samplers = {**CONTINUOUS, **DISCRETE}
+        draws = [sampler().flatten()[:500].double() for name, (sampler, *_) in samplers.items() if name not in slow]
+        return [*draws, torch.randperm(100, device="tpu").double()]
+
+    torch.manual_seed(9)
+    with torch_tpu.mode("defer"):
+        together = torch.cat(all_samples()).cpu()
+    torch.manual_seed(9)
+    with torch_tpu.mode("strict"):
+        one_by_one = torch.cat(all_samples()).cpu()
+    assert torch.equal(together, one_by_one)
