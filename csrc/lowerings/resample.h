@@ -26,7 +26,7 @@ struct Resample {
 Resample selection(int64_t in, const std::vector<int64_t>& index);
 
 // `x` mapped along `dim`. A NaN or infinity reaches only rows that use its element, unless a row has many
-// terms (then the map is a matrix product). REQUIRES: x is floating, or every weight is 1.
+// terms (then the map is a matrix product). REQUIRES: x is floating, or every weight is an integer.
 Value resample(Emitter& e, const Value& x, int64_t dim, const Resample& map);
 
 }  // namespace torch_tpu

@@ -160,19 +160,61 @@ std::vector<Axis> axes_of(const Call& c, Filter filter, c10::IntArrayRef in) {
   return axes;
 }
 
+// CPU PyTorch interpolates bytes in fixed point: weights are multiples of 2^-bits, with as many bits as keep the
+// largest below 2^15. Here the weights are the multiples.
+struct FixedPoint {
+  Resample map;
+  int bits = 0;
+};
+
+FixedPoint in_fixed_point(const Resample& map) {
+  FixedPoint fixed;
+  fixed.map.in = map.in;
+  double largest = 0;
+  for (const auto& row : map.rows) {
+    std::vector<Resample::Term> merged;
+    for (const Resample::Term& term : row) {
+      const auto same = [&](const Resample::Term& t) { return t.index == term.index; };
+      const auto it = std::find_if(merged.begin(), merged.end(), same);
+      if (it == merged.end()) {
+        merged.push_back(term);
+      } else {
+        it->weight += term.weight;
+      }
+    }
+    for (const Resample::Term& term : merged) largest = std::max(largest, term.weight);
+    fixed.map.rows.push_back(std::move(merged));
+  }
+  while (fixed.bits < 22 && 0.5 + std::ldexp(largest, fixed.bits + 1) < (1 << 15)) ++fixed.bits;
+  for (auto& row : fixed.map.rows) {
+    for (Resample::Term& term : row) term.weight = std::round(std::ldexp(term.weight, fixed.bits));
+  }
+  return fixed;
+}
+
+// uint8 values along one dim, held in int32.
+Value resample_bytes(Emitter& e, const Value& x, int64_t dim, const Resample& map) {
+  const FixedPoint fixed = in_fixed_point(map);
+  Value out = resample(e, x, dim, fixed.map);
+  if (fixed.bits > 0) {
+    out = e.add(out, 1 << (fixed.bits - 1));
+    out = e.binary("shift_right_arithmetic", out, e.constant_like(fixed.bits, out));
+  }
+  return e.clamp(scalar(e, 0, at::kInt), out, scalar(e, 255, at::kInt));
+}
+
 Value resize(Emitter& e, const Call& c, Filter filter) {
   const Value self = c.tensor("self");
   const std::vector<Axis> axes = axes_of(c, filter, self.dims());
   const bool nearest = filter == Filter::kNearest || filter == Filter::kNearestExact;
   const bool bytes = self.dtype() == at::kByte && !nearest;
-  Value x = nearest ? self : e.convert(self, bytes ? at::kFloat : opmath(self.dtype()));
+  Value x = nearest ? self : e.convert(self, bytes ? at::kInt : opmath(self.dtype()));
   for (size_t i = axes.size(); i-- > 0;) {
     const int64_t dim = x.rank() - static_cast<int64_t>(axes.size() - i);
-    x = resample(e, x, dim, map_of(filter, axes[i], x.dtype() == at::kDouble));
-    // PyTorch stores bytes between the dims.
-    if (bytes) {
-      x = e.unary("floor", e.add(x, 0.5));
-      x = e.clamp(scalar(e, 0, x.dtype()), x, scalar(e, 255, x.dtype()));
+    if (!bytes) {
+      x = resample(e, x, dim, map_of(filter, axes[i], x.dtype() == at::kDouble));
+    } else if (axes[i].in != axes[i].out) {
+      x = resample_bytes(e, x, dim, map_of(filter, axes[i], true));
     }
   }
   return e.convert(x, self.dtype());
