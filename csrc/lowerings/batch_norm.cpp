@@ -67,7 +67,8 @@ Statistics statistics(Emitter& e, const Value& input) {
 }
 
 // out, mean, 1 / deviation, `reserve` if the op has it, then the running statistics, if there are any.
-Values batch_norm(Emitter& e, const Call& c, bool training, bool has_running, bool reserve) {
+// `first`: where `out` stands among the results of the call.
+Values batch_norm(Emitter& e, const Call& c, bool training, bool has_running, bool reserve, size_t first = 0) {
   const Value input = c.tensor("input");
   const at::ScalarType computed = opmath(input.dtype());
   Value mean, invstd;
@@ -89,11 +90,11 @@ Values batch_norm(Emitter& e, const Call& c, bool training, bool has_running, bo
     running = {c.tensor("running_mean"), c.tensor("running_var")};
   }
   const auto saved = [&](size_t i, const Value& x) {
-    const Type& type = c.result(i);
+    const Type& type = c.result(first + i);
     return type.dims == x.dims() ? e.convert(x, type.dtype) : e.constant(0, type);
   };
   Values results = {normalize(e, c, mean, invstd), saved(1, mean), saved(2, invstd)};
-  if (reserve) results.push_back(e.constant(0, c.result(3)));
+  if (reserve) results.push_back(e.constant(0, c.result(first + 3)));
   results.insert(results.end(), running.begin(), running.end());
   return results;
 }
@@ -104,7 +105,9 @@ Values lower_native_batch_norm_legit_no_stats(Emitter& e, const Call& c) {
   return batch_norm(e, c, true, false, false);
 }
 
-// The written arguments are the running statistics, which come first, then the results.
+// Where the running statistics are written arguments, they come before the results.
+constexpr size_t kRunning = 2;
+
 Values running_first(Values results, size_t fresh) {
   std::rotate(results.begin(), results.begin() + static_cast<std::ptrdiff_t>(fresh), results.end());
   return results;
@@ -119,7 +122,7 @@ std::vector<Type> written_types(const Call& c, bool reserve) {
 }
 
 Values lower_native_batch_norm_legit_out(Emitter& e, const Call& c) {
-  return running_first(lower_native_batch_norm(e, c), 3);
+  return running_first(batch_norm(e, c, c.flag("training"), true, false, kRunning), 3);
 }
 
 Values lower_native_batch_norm_legit_no_training(Emitter& e, const Call& c) {
@@ -131,7 +134,7 @@ Values lower_native_batch_norm_legit_no_training(Emitter& e, const Call& c) {
 Values lower_batch_norm_with_update(Emitter& e, const Call& c) { return batch_norm(e, c, true, true, true); }
 
 Values lower_batch_norm_with_update_out(Emitter& e, const Call& c) {
-  return running_first(lower_batch_norm_with_update(e, c), 4);
+  return running_first(batch_norm(e, c, true, true, true, kRunning), 4);
 }
 
 Values lower_batch_norm_no_update(Emitter& e, const Call& c) {
