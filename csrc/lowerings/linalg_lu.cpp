@@ -14,8 +14,8 @@ namespace {
 // An argument whose size 0 says that it was not asked for.
 Value nothing(Emitter& e, at::ScalarType dtype) { return zeros(e, {dtype, {0}}); }
 
-// PyTorch's own choice, on which its derivative formulas rely: a row-major real matrix is
-// factorized as the column-major matrix that it also is, its transpose.
+// PyTorch's own choice for determinants, on which their derivative formulas rely: a row-major real
+// matrix is factorized as the column-major matrix that it also is, its transpose.
 bool factorizes_transpose(const Call& c) {
   return c.contiguous("A") && !c10::isComplexType(c.tensor("A").dtype());
 }
@@ -90,15 +90,13 @@ Values lower_linalg_solve_ex(Emitter& e, const Call& c) {
   const Dims rows = batch_of(a.dims(), 1);
   const bool is_vector = b.rank() == 1 || b.dims() == rows;
   if (is_vector) b = unsqueeze(e, b, b.rank());
-  const bool transpose = factorizes_transpose(c);
-  const Lu lu = factorize(e, c, transpose);
-
+  const Lu lu = factorize(e, c, /*transpose=*/false);
   const Dims batch = broadcast_dims(own, batch_of(b.dims()));
   const Value factors = from_batch(e, lu.factors, own);
   const Value permutation = from_batch(e, unsqueeze(e, lu.permutation, 1), own);
   const auto solve = c.flag("left") ? lu_solve : lu_solve_right;
   Value x = solve(e, broadcast_batch(e, factors, batch), squeeze(e, broadcast_batch(e, permutation, batch), 1),
-                  broadcast_batch(e, b, batch), transpose);
+                  broadcast_batch(e, b, batch), /*adjoint=*/false);
   x = from_batch(e, x, batch);
   if (is_vector) x = squeeze(e, x, x.rank() - 1);
   return {x, factors, from_batch(e, lu.pivots, own), from_batch(e, lu.info, own)};
