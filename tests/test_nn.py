@@ -78,6 +78,7 @@ CASES = {
     "fold": lambda: (nn.Sequential(nn.Unfold(3, padding=1), nn.Fold((6, 6), 3, padding=1)), r(2, 3, 6, 6)),
     "embedding": lambda: (nn.Embedding(10, 4, padding_idx=2, scale_grad_by_freq=True), tokens(2, 6)),
     "embedding_bag": lambda: (nn.EmbeddingBag(10, 4, mode="mean"), tokens(6), torch.tensor([0, 2, 2, 4])),
+    "embedding_bag-max": lambda: (nn.EmbeddingBag(10, 4, mode="max"), tokens(6), torch.tensor([0, 2, 2, 4])),
     "lstm": lambda: (nn.LSTM(4, 6, proj_size=3, bidirectional=True), r(3, 2, 4)),
     "gru": lambda: (nn.GRU(4, 6, num_layers=2, batch_first=True), r(2, 3, 4)),
     "rnn": lambda: (nn.RNN(4, 6, nonlinearity="relu", bias=False), r(3, 2, 4)),

@@ -130,7 +130,8 @@ Values lower_embedding_bag(Emitter& e, const Call& c) {
   const Type accumulator(compute, result.dims);
   if (mode == kMax) {
     const Value empty = as_rows(e, e.compare("EQ", sizes, at::Scalar(0)), columns);
-    const Value largest = scatter_rows(e, e.lowest(accumulator), 0, target, rows, "maximum");
+    const Value least = e.broadcast_in_dim(e.lowest(accumulator), accumulator.dims, {});
+    const Value largest = scatter_rows(e, least, 0, target, rows, "maximum");
     output = e.select(empty, e.constant(0, accumulator), largest);
     // The first index of the bag that holds the maximum.
     const Value holds = e.compare("EQ", rows, take(e, largest, 0, bag));
