@@ -7,13 +7,14 @@ PIP := $(PY) -m pip --disable-pip-version-check
 PIP_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test wheel lint format clean
+.PHONY: help setup build demo test test-ops wheel lint format clean
 
 help:
 	@echo "make setup   .venv with the dependencies, the package built and importable"
 	@echo "make build   build what has changed"
 	@echo "make demo    set up, then run real models on device tpu"
 	@echo "make test    set up, then run the tests"
+	@echo "make test-ops  set up, then sweep every op and dtype of PyTorch's OpInfo (hours); resumes where it stopped"
 	@echo "make wheel   a wheel in dist/"
 	@echo "make lint    clang-format and ruff, checking only; make format lets them write"
 	@echo "make clean   remove what was built; rm -r .venv removes the environment"
@@ -62,6 +63,11 @@ demo: build $(VENV)/with-demo
 
 test: build $(VENV)/with-test
 	$(PY) -m pytest
+
+ALL_DTYPES = float32,bfloat16,float16,float64,int64,int32,int16,int8,uint8,bool,complex64,complex128
+
+test-ops: build $(VENV)/with-test
+	TORCH_TPU_FALLBACK=error $(PY) tests/sweep.py --dtypes $(ALL_DTYPES) --quiet
 
 # The wheel takes its library from the build, so a developer's beside the sources must not be in the way.
 wheel: build

@@ -51,7 +51,9 @@ def checks(args):
     wanted = args.ops.split(",") if args.ops else None
     for op in op_check.entries():
         name = op_check.full_name(op)
-        if wanted and not any(name == w or op.name == w or (w.endswith("*") and name.startswith(w[:-1])) for w in wanted):
+        if wanted and not any(
+            name == w or op.name == w or (w.endswith("*") and name.startswith(w[:-1])) for w in wanted
+        ):
             continue
         for dtype in args.dtypes.split(","):
             if not op_check.supported(op, op_check.DTYPES[dtype]):
@@ -65,7 +67,12 @@ class Child:
     def __init__(self, args):
         command = [sys.executable, __file__, "--child", "--samples", str(args.samples), "--chars", str(args.chars)]
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ}
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ},
         )
         self.answer(120)
 
@@ -96,7 +103,12 @@ def main() -> int:
     parser.add_argument("--samples", type=int, default=0, help="samples a check at most; 0: all")
     parser.add_argument("--timeout", type=float, default=120, help="seconds a check")
     parser.add_argument("--chars", type=int, default=300, help="length of a failure's text")
-    parser.add_argument("--output", type=Path, default=Path("build/sweep.jsonl"), help="results, a JSON line each; what is there is not run again")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("build/sweep.jsonl"),
+        help="results, a JSON line each; what is there is not run again",
+    )
     parser.add_argument("--fresh", action="store_true", help="run everything again")
     parser.add_argument("--quiet", action="store_true", help="print failures only")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)

@@ -38,7 +38,7 @@ def test_the_digits_are_learnt(example):
 def test_a_steady_training_step_compiles_nothing(example):
     pytest.importorskip("rich")
     trainer = example("train_transformer").Trainer("tpu", total_steps=100)
-    for _ in range(3):
+    for _ in range(5):  # after other programs, a step is compiled at its third time (decision 4)
         trainer.step()
     torch.tpu.synchronize()
     compiles = torch_tpu.counters()["compiles"]

@@ -14,6 +14,7 @@
 #include "cache/programs.h"
 #include "device/generator.h"
 #include "exec/capture.h"
+#include "exec/counters.h"
 #include "exec/policy.h"
 
 namespace torch_tpu {
@@ -397,6 +398,7 @@ const Signature* RowKernel::make(const c10::OperatorHandle& op, const Stack& sta
   }
   const std::lock_guard guard(signatures_lock());
   std::unique_ptr<Signature> signature = lower(spec, again);
+  Counters::add(Counter::kSignatures);
   if (again) return nullptr;
   const auto it = memos_.emplace(hash_of({g.key.data(), g.key.size()}),
                                  Memo{std::vector<int64_t>(g.key.begin(), g.key.end()), std::move(signature)});

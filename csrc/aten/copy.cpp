@@ -37,16 +37,27 @@ View contiguous_view(const at::Tensor& t) {
   return View{t.scalar_type(), Dims(t.sizes().begin(), t.sizes().end()), row_major_strides(t.sizes()), 0};
 }
 
-void copy_within(const at::Tensor& src, const at::Tensor& dst) {
-  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
-  torch::jit::Stack stack{dst, src, false};
-  call_row(op, &stack);
-}
-
 // True if the tensor's bytes in storage order are the whole of its cell's value.
 bool is_whole_value(const at::Tensor& t) {
   const Type& type = cell_of(t)->type();
   return type.dtype == t.scalar_type() && type.numel() == t.numel() && is_dense(view_of(t));
+}
+
+// True if dst's cell can take src's value as it is: values are immutable, so a copy of a whole one is free.
+bool can_share(const at::Tensor& src, const at::Tensor& dst) {
+  return cell_of(src)->get() && src.scalar_type() == dst.scalar_type() && src.sizes() == dst.sizes() &&
+         src.strides() == dst.strides() && src.storage_offset() == 0 && dst.storage_offset() == 0 && is_whole_value(src) &&
+         src.storage().nbytes() == src.nbytes() && dst.storage().nbytes() == dst.nbytes();
+}
+
+void copy_within(const at::Tensor& src, const at::Tensor& dst) {
+  if (can_share(src, dst)) {
+    cell_of(dst)->put(cell_of(src)->get());
+    return;
+  }
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
+  torch::jit::Stack stack{dst, src, false};
+  call_row(op, &stack);
 }
 
 // `t`, or a copy of it that is the whole of a value.

@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include "tensor/fork.h"
 #include "tensor/memory.h"
 
 namespace torch_tpu {
@@ -14,6 +15,11 @@ void DeviceValue::fulfil(pjrt::Buffer buffer) {
 
 void DeviceValue::surrender() {
   if (!buffer_) return;
+  if (in_forked_child()) {
+    // The client's threads are not in this process: the buffer is left alone.
+    (void)buffer_.release();
+    return;
+  }
   buffer_.reset();
   MemoryCounters::on_free(device, static_cast<size_t>(type.nbytes()));
 }
