@@ -14,7 +14,7 @@ help:
 	@echo "make build   build what has changed"
 	@echo "make demo    set up, then run real models on device tpu"
 	@echo "make test    set up, then run the tests"
-	@echo "make test-ops  set up, then sweep every op and dtype of PyTorch's OpInfo (hours); resumes where it stopped"
+	@echo "make test-ops  sweep every op and dtype of PyTorch's OpInfo (hours); resumes where it stopped"
 	@echo "make wheel   a wheel in dist/"
 	@echo "make lint    clang-format and ruff, checking only; make format lets them write"
 	@echo "make clean   remove what was built; rm -r .venv removes the environment"

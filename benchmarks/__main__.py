@@ -43,12 +43,16 @@ def imports() -> dict[str, float]:
     def run(loaded: bool) -> list[float]:
         then = "torch.randn(2,2,device='tpu').cpu()" if loaded else "0"
         env = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": str(int(loaded))}
-        out = subprocess.run([sys.executable, "-c", program.format(then=then)], env=env, capture_output=True, text=True, check=True)
+        out = subprocess.run(
+            [sys.executable, "-c", program.format(then=then)], env=env, capture_output=True, text=True, check=True
+        )
         return [float(x) for x in out.stdout.split()]
 
     def memory(loaded: bool) -> float:
         env = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": str(int(loaded))}
-        out = subprocess.run([sys.executable, "-c", program.format(then="0")], env=env, capture_output=True, text=True, check=True)
+        out = subprocess.run(
+            [sys.executable, "-c", program.format(then="0")], env=env, capture_output=True, text=True, check=True
+        )
         return float(out.stdout.split()[1])
 
     run(True)
@@ -175,7 +179,9 @@ def gpt() -> dict[str, float]:
         "DeferAndFuse, ms": in_mode("defer"),
         "Strict, ms": in_mode("strict"),
         "torch.compile, ms": in_mode("defer", compiled=True),
-        "JAX-written module bare, ms": lambda: statistics.median(torch_tpu._C.time_module(module, tensors, n + 1)[2:]) * 1e3,
+        "JAX-written module bare, ms": lambda: (
+            statistics.median(torch_tpu._C.time_module(module, tensors, n + 1)[2:]) * 1e3
+        ),
         "CPU torch eager, ms": timed(make_step("cpu"), lambda: None),
     }
     figures = rounds(candidates, 5)
@@ -260,7 +266,9 @@ ALL = {f.__name__: f for f in (imports, package, dispatch, chain, optimizer, gpt
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(ALL)} (default: all)")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
@@ -278,7 +286,9 @@ def main() -> None:
     for name in args.names or ALL:
         with console.status(f"measuring {name} …"):
             command = [sys.executable, "-m", "benchmarks", "--child", name]
-            out = subprocess.run(command, cwd=ROOT, env={**QUIET, **os.environ}, stdout=subprocess.PIPE, text=True, check=True)
+            out = subprocess.run(
+                command, cwd=ROOT, env={**QUIET, **os.environ}, stdout=subprocess.PIPE, text=True, check=True
+            )
         figures[name] = json.loads(out.stdout.splitlines()[-1])
         table = Table("figure", "value", title=f"{name}: {ALL[name].__doc__}", title_justify="left", min_width=60)
         for label, value in figures[name].items():

@@ -58,7 +58,9 @@ def test_inputs_that_share_a_storage():
 def test_a_training_step():
     def make():
         torch.manual_seed(0)
-        return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.GELU(), torch.nn.Linear(8, 2)).to("tpu")
+        return torch.nn.Sequential(
+            torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.GELU(), torch.nn.Linear(8, 2)
+        ).to("tpu")
 
     plain, model = make(), make()
     step = torch.compile(model, backend="tpu")

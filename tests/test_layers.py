@@ -47,4 +47,6 @@ def test_lowerings_know_nothing_of_aten():
 
 def test_every_source_is_built():
     listed = (CSRC / "sources.cmake").read_text()
-    assert not [f.name for f in sources() if f.suffix == ".cpp" and not f.stem.endswith("_test") and f.name not in listed]
+    assert not [
+        f.name for f in sources() if f.suffix == ".cpp" and not f.stem.endswith("_test") and f.name not in listed
+    ]

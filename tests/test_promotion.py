@@ -72,7 +72,9 @@ class Comparison:
 
     def finish(self) -> int:
         for what, expected, actual in self.pending:
-            torch.testing.assert_close(actual.cpu(), expected, equal_nan=True, msg=lambda text, what=what: f"{what}: {text}")
+            torch.testing.assert_close(
+                actual.cpu(), expected, equal_nan=True, msg=lambda text, what=what: f"{what}: {text}"
+            )
         return len(self.pending)
 
 
@@ -109,7 +111,9 @@ def test_python_numbers_promote_as_on_cpu():
                 continue  # ComplexHalf, which XLA has not
             for name in ("add", "truediv", "sub", "pow"):
                 f = getattr(operator, name)
-                if name == "pow" and (dtype == torch.bool or number == -2 and not dtype.is_floating_point and not dtype.is_complex):
+                if name == "pow" and (
+                    dtype == torch.bool or (number == -2 and not dtype.is_floating_point and not dtype.is_complex)
+                ):
                     continue
                 calls.add(f"{dtype} {name} {number}", lambda x, f=f, n=number: f(x, n), sample(dtype))
                 calls.add(f"{number} {name} {dtype}", lambda x, f=f, n=number: f(n, x), sample(dtype))
@@ -124,7 +128,13 @@ def test_a_default_dtype_is_what_numbers_become():
         torch.set_default_dtype(default)
         try:
             x = torch.arange(1, 4, device="tpu")
-            assert (x * 0.5).dtype == x.sqrt().dtype == (x / 2).dtype == torch.full((2,), 0.5, device="tpu").dtype == default
+            assert (
+                (x * 0.5).dtype
+                == x.sqrt().dtype
+                == (x / 2).dtype
+                == torch.full((2,), 0.5, device="tpu").dtype
+                == default
+            )
         finally:
             torch.set_default_dtype(before)
     assert (torch.arange(3, device="tpu") * 0.5).dtype == torch.float32
@@ -132,7 +142,12 @@ def test_a_default_dtype_is_what_numbers_become():
 
 def test_in_place_results_must_fit():
     x = torch.tensor([1, 2], device="tpu")
-    for refused in (lambda: x.add_(0.5), lambda: x.div_(2), lambda: x.mul_(1j), lambda: torch.add(x, 0.5, out=x.clone())):
+    for refused in (
+        lambda: x.add_(0.5),
+        lambda: x.div_(2),
+        lambda: x.mul_(1j),
+        lambda: torch.add(x, 0.5, out=x.clone()),
+    ):
         with pytest.raises(RuntimeError, match="can't be cast to the desired output type"):
             refused()
     assert x.add_(True).tolist() == [2, 3]
@@ -144,7 +159,16 @@ def test_integers_divide_with_the_signs_of_cpu():
     calls = Comparison()
     numerators = torch.tensor([7, -7, 7, -7, 0, 6, -6, 1, -1])
     divisors = torch.tensor([2, 2, -2, -2, 3, 3, 3, 7, 7])
-    for dtype in (torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64):
+    for dtype in (
+        torch.int8,
+        torch.int16,
+        torch.int32,
+        torch.int64,
+        torch.float16,
+        torch.bfloat16,
+        torch.float32,
+        torch.float64,
+    ):
         a, b = numerators.to(dtype), divisors.to(dtype)
         for rounding in (None, "floor", "trunc"):
             calls.add(f"{dtype} divided, {rounding}", lambda x, y, r=rounding: torch.div(x, y, rounding_mode=r), a, b)
@@ -163,7 +187,16 @@ def test_floating_division_by_zero_and_of_infinity():
     values = torch.tensor([0.0, -0.0, 1.0, -1.0, float("inf"), -float("inf"), float("nan"), 5.5, -5.5])
     a, b = values.repeat_interleave(9), values.repeat(9)
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
-        for f in (torch.div, torch.remainder, torch.fmod, torch.floor_divide, torch.maximum, torch.fmin, torch.pow, torch.atan2):
+        for f in (
+            torch.div,
+            torch.remainder,
+            torch.fmod,
+            torch.floor_divide,
+            torch.maximum,
+            torch.fmin,
+            torch.pow,
+            torch.atan2,
+        ):
             calls.add(f"{f.__name__} {dtype}", f, a.to(dtype), b.to(dtype))
     assert calls.finish() == 24
 
@@ -172,10 +205,13 @@ def test_integers_wrap_around():
     calls = Comparison()
     for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64):
         info = torch.iinfo(dtype)
-        x = torch.tensor([info.min, info.min + 1, -1 % 2**8 if dtype == torch.uint8 else -1, 0, 1, info.max - 1, info.max], dtype=dtype)
+        x = torch.tensor(
+            [info.min, info.min + 1, -1 % 2**8 if dtype == torch.uint8 else -1, 0, 1, info.max - 1, info.max],
+            dtype=dtype,
+        )
         for name in ("add", "sub", "mul"):
             calls.add(f"{name} {dtype}", getattr(torch, name), x, x.flip(0))
-            calls.add(f"{name} {dtype}, 3", lambda t, f=getattr(torch, name): f(t, 3), x)
+            calls.add(f"{name} {dtype}, 3", lambda t, name=name: getattr(torch, name)(t, 3), x)
         calls.add(f"negative {dtype}", torch.neg, x)
         calls.add(f"absolute {dtype}", torch.abs, x)
         calls.add(f"square {dtype}", torch.square, x)
@@ -195,7 +231,16 @@ def test_bool_arithmetic():
         torch.sub,  # refused
     ):  # fmt: skip
         calls.add(f.__name__, f, a, b)
-    for f in (torch.neg, torch.bitwise_not, torch.logical_not, torch.sum, torch.cumsum, torch.prod, torch.sign, torch.sin):
+    for f in (
+        torch.neg,
+        torch.bitwise_not,
+        torch.logical_not,
+        torch.sum,
+        torch.cumsum,
+        torch.prod,
+        torch.sign,
+        torch.sin,
+    ):
         calls.add(f.__name__, (lambda x: torch.cumsum(x, 0)) if f is torch.cumsum else f, a)
     calls.add("sum as bool", lambda x: torch.sum(x, dtype=torch.bool), a)
     assert calls.finish() > 12

@@ -184,7 +184,10 @@ CONTINUOUS = {
         lambda: torch.nn.init.trunc_normal_(empty(), 0, 1, -1, 2),
         lambda x: (normal_cdf()(x) - 0.15865525393) / (0.97724986805 - 0.15865525393),
     ),
-    "rrelu": (lambda: torch.nn.functional.rrelu(-torch.ones(COUNT, device="tpu"), 0.1, 0.4, training=True).neg(), uniform_cdf(0.1, 0.4)),
+    "rrelu": (
+        lambda: torch.nn.functional.rrelu(-torch.ones(COUNT, device="tpu"), 0.1, 0.4, training=True).neg(),
+        uniform_cdf(0.1, 0.4),
+    ),
 }
 
 
@@ -224,11 +227,19 @@ WEIGHTS = torch.tensor([1.0, 0.0, 3.0, 4.0, 2.0])
 # sampler, the smallest value, the probabilities of it and its successors (the last: of all that follow)
 DISCRETE = {
     "randint": (lambda: torch.randint(3, 9, (COUNT,), device="tpu"), 3, torch.full((6,), 1 / 6)),
-    "randint_int8": (lambda: torch.randint(-5, 5, (COUNT,), dtype=torch.int8, device="tpu"), -5, torch.full((10,), 0.1)),
+    "randint_int8": (
+        lambda: torch.randint(-5, 5, (COUNT,), dtype=torch.int8, device="tpu"),
+        -5,
+        torch.full((10,), 0.1),
+    ),
     "random_to": (lambda: empty(torch.int32).random_(10), 0, torch.full((10,), 0.1)),
     "random_bytes": (lambda: empty(torch.uint8).random_(), 0, torch.full((256,), 1 / 256)),
     "random_wide": (lambda: empty(torch.int64).random_() >> 57, 0, torch.full((64,), 1 / 64)),
-    "random_float": (lambda: empty().random_() // 2**20, 0, torch.full((17,), 1 / 16).index_fill(0, torch.tensor(16), 0)),
+    "random_float": (
+        lambda: empty().random_() // 2**20,
+        0,
+        torch.full((17,), 1 / 16).index_fill(0, torch.tensor(16), 0),
+    ),
     "bernoulli": (lambda: torch.bernoulli(full(0.3)), 0, torch.tensor([0.7, 0.3])),
     "bernoulli_number": (lambda: empty(torch.bool).bernoulli_(0.3), 0, torch.tensor([0.7, 0.3])),
     "bernoulli_tensor": (lambda: empty().bernoulli_(full(0.8)), 0, torch.tensor([0.2, 0.8])),
@@ -242,7 +253,11 @@ DISCRETE = {
     "binomial_small": (lambda: torch.binomial(full(10.0), full(0.3)), 0, binomial(10, 0.3)),
     "binomial_large": (lambda: torch.binomial(full(100.0), full(0.6)), 0, binomial(100, 0.6)),
     "randperm": (first_of_permutations, 0, torch.full((8,), 1 / 8)),
-    "dropout": (lambda: torch.nn.functional.dropout(torch.full((COUNT,), 3.0, device="tpu"), 0.25) / 4, 0, torch.tensor([0.25, 0.75])),
+    "dropout": (
+        lambda: torch.nn.functional.dropout(torch.full((COUNT,), 3.0, device="tpu"), 0.25) / 4,
+        0,
+        torch.tensor([0.25, 0.75]),
+    ),
     "dropout_channels": (
         lambda: torch.nn.functional.dropout2d(torch.full((COUNT, 1, 2, 2), 3.0, device="tpu"), 0.25)[:, 0, 1, 0] / 4,
         0,

@@ -22,7 +22,7 @@ def compare(actual, expected, tolerance) -> None:
             atol, rtol = tolerance if e.is_floating_point() or e.is_complex() else (0, 0)
             torch.testing.assert_close(a.to(wide), e.to(wide), atol=atol, rtol=rtol, equal_nan=True)
         elif isinstance(e, float):
-            assert a == e or math.isnan(a) and math.isnan(e) or abs(a - e) <= tolerance[0] + tolerance[1] * abs(e)
+            assert a == e or (math.isnan(a) and math.isnan(e)) or abs(a - e) <= tolerance[0] + tolerance[1] * abs(e)
         else:
             assert type(a) is type(e) and a == e
 

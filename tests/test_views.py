@@ -24,7 +24,20 @@ def draw_view(rng: random.Random, t: torch.Tensor):
     size = t.shape[d] if t.dim() else 1
     kinds = ["unsqueeze", "as_strided", "dtype", "flatten"]
     if t.dim():
-        kinds += ["transpose", "permute", "slice", "slice", "select", "narrow", "expand", "unfold", "unflatten", "squeeze", "chunk", "view"]
+        kinds += [
+            "transpose",
+            "permute",
+            "slice",
+            "slice",
+            "select",
+            "narrow",
+            "expand",
+            "unfold",
+            "unflatten",
+            "squeeze",
+            "chunk",
+            "view",
+        ]
     if t.dim() > 1:
         kinds += ["diagonal"]
     if t.is_complex():
@@ -112,7 +125,9 @@ def both(f, here: torch.Tensor, there: torch.Tensor, seed: int):
 def shows_each_once(t: torch.Tensor) -> bool:
     """Also true if each address is shown through expanded dims only, which PyTorch tells apart."""
     once = t.detach()[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in t.stride())]
-    addresses = torch.arange(t.untyped_storage().nbytes() // t.element_size()).as_strided(once.shape, once.stride(), t.storage_offset())
+    addresses = torch.arange(t.untyped_storage().nbytes() // t.element_size()).as_strided(
+        once.shape, once.stride(), t.storage_offset()
+    )
     return addresses.unique().numel() == once.numel()
 
 
@@ -183,7 +198,10 @@ def test_bits_are_seen_through_a_view_of_another_dtype():
     assert x.view(torch.int32).tolist() == [0x3F800000, -0x40000000]
     x.view(torch.uint8)[3] = 0xBF
     assert x.tolist() == [-1.0, -2.0]
-    assert torch.tensor([0x3F800000, 0x40000000], dtype=torch.int32, device="tpu").view(torch.float32).tolist() == [1, 2]
+    assert torch.tensor([0x3F800000, 0x40000000], dtype=torch.int32, device="tpu").view(torch.float32).tolist() == [
+        1,
+        2,
+    ]
     z = torch.zeros(3, dtype=torch.complex64, device="tpu")
     z.imag[1] = 5
     torch.view_as_real(z)[2, 0] = 1

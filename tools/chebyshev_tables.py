@@ -13,10 +13,7 @@ def coefficients(f, n=64):
     """The first coefficients of ``f`` on [-1, 1], by its values at the Chebyshev nodes."""
     nodes = [mp.cos(mp.pi * (k + mpf(1) / 2) / n) for k in range(n)]
     values = [f(t) for t in nodes]
-    c = [
-        2 / mpf(n) * mp.fsum(values[k] * mp.cos(mp.pi * j * (k + mpf(1) / 2) / n) for k in range(n))
-        for j in range(n)
-    ]
+    c = [2 / mpf(n) * mp.fsum(values[k] * mp.cos(mp.pi * j * (k + mpf(1) / 2) / n) for k in range(n)) for j in range(n)]
     c[0] /= 2
     bound = max(abs(x) for x in c) * mpf("1e-17")
     while abs(c[-1]) < bound:
@@ -104,28 +101,58 @@ def scaled(f):
 
 
 TABLES = [
-    ("I0eSmall", "exp(-x) I0(x), x in [0, 8], t = x / 4 - 1",
-     lambda t: scaled(lambda x: mp.besseli(0, x))(4 * (t + 1))),
-    ("I0eLarge", "sqrt(x) exp(-x) I0(x), x >= 8, t = 16 / x - 1",
-     lambda t: mp.sqrt(16 / (t + 1)) * scaled(lambda x: mp.besseli(0, x))(16 / (t + 1))),
-    ("I1eSmall", "exp(-x) I1(x) / x, x in [0, 8], t = x / 4 - 1",
-     lambda t: scaled(lambda x: mp.besseli(1, x))(4 * (t + 1)) / (4 * (t + 1))),
-    ("I1eLarge", "sqrt(x) exp(-x) I1(x), x >= 8, t = 16 / x - 1",
-     lambda t: mp.sqrt(16 / (t + 1)) * scaled(lambda x: mp.besseli(1, x))(16 / (t + 1))),
-    ("K0Small", "K0(x) + log(x / 2) I0(x), x in [0, 2], t = x^2 / 2 - 1",
-     on_squares(2, lambda x: mp.besselk(0, x) + mp.log(x / 2) * mp.besseli(0, x))),
-    ("K0Large", "sqrt(x) exp(x) K0(x), x >= 2, t = 4 / x - 1",
-     lambda t: mp.sqrt(4 / (t + 1)) * mp.exp(4 / (t + 1)) * mp.besselk(0, 4 / (t + 1))),
-    ("K1Small", "x (K1(x) - log(x / 2) I1(x)), x in [0, 2], t = x^2 / 2 - 1",
-     on_squares(2, lambda x: x * (mp.besselk(1, x) - mp.log(x / 2) * mp.besseli(1, x)))),
-    ("K1Large", "sqrt(x) exp(x) K1(x), x >= 2, t = 4 / x - 1",
-     lambda t: mp.sqrt(4 / (t + 1)) * mp.exp(4 / (t + 1)) * mp.besselk(1, 4 / (t + 1))),
+    (
+        "I0eSmall",
+        "exp(-x) I0(x), x in [0, 8], t = x / 4 - 1",
+        lambda t: scaled(lambda x: mp.besseli(0, x))(4 * (t + 1)),
+    ),
+    (
+        "I0eLarge",
+        "sqrt(x) exp(-x) I0(x), x >= 8, t = 16 / x - 1",
+        lambda t: mp.sqrt(16 / (t + 1)) * scaled(lambda x: mp.besseli(0, x))(16 / (t + 1)),
+    ),
+    (
+        "I1eSmall",
+        "exp(-x) I1(x) / x, x in [0, 8], t = x / 4 - 1",
+        lambda t: scaled(lambda x: mp.besseli(1, x))(4 * (t + 1)) / (4 * (t + 1)),
+    ),
+    (
+        "I1eLarge",
+        "sqrt(x) exp(-x) I1(x), x >= 8, t = 16 / x - 1",
+        lambda t: mp.sqrt(16 / (t + 1)) * scaled(lambda x: mp.besseli(1, x))(16 / (t + 1)),
+    ),
+    (
+        "K0Small",
+        "K0(x) + log(x / 2) I0(x), x in [0, 2], t = x^2 / 2 - 1",
+        on_squares(2, lambda x: mp.besselk(0, x) + mp.log(x / 2) * mp.besseli(0, x)),
+    ),
+    (
+        "K0Large",
+        "sqrt(x) exp(x) K0(x), x >= 2, t = 4 / x - 1",
+        lambda t: mp.sqrt(4 / (t + 1)) * mp.exp(4 / (t + 1)) * mp.besselk(0, 4 / (t + 1)),
+    ),
+    (
+        "K1Small",
+        "x (K1(x) - log(x / 2) I1(x)), x in [0, 2], t = x^2 / 2 - 1",
+        on_squares(2, lambda x: x * (mp.besselk(1, x) - mp.log(x / 2) * mp.besseli(1, x))),
+    ),
+    (
+        "K1Large",
+        "sqrt(x) exp(x) K1(x), x >= 2, t = 4 / x - 1",
+        lambda t: mp.sqrt(4 / (t + 1)) * mp.exp(4 / (t + 1)) * mp.besselk(1, 4 / (t + 1)),
+    ),
     ("J0Small", "J0(x), x in [0, 8], t = x^2 / 32 - 1", on_squares(8, lambda x: mp.besselj(0, x))),
     ("J1Small", "J1(x) / x, x in [0, 8], t = x^2 / 32 - 1", on_squares(8, lambda x: mp.besselj(1, x) / x)),
-    ("Y0Small", "Y0(x) - 2 / pi log(x) J0(x), x in [0, 8], t = x^2 / 32 - 1",
-     on_squares(8, lambda x: mp.bessely(0, x) - 2 / mp.pi * mp.log(x) * mp.besselj(0, x))),
-    ("Y1Small", "(Y1(x) - 2 / pi (log(x) J1(x) - 1 / x)) / x, x in [0, 8], t = x^2 / 32 - 1",
-     on_squares(8, lambda x: (mp.bessely(1, x) - 2 / mp.pi * (mp.log(x) * mp.besselj(1, x) - 1 / x)) / x)),
+    (
+        "Y0Small",
+        "Y0(x) - 2 / pi log(x) J0(x), x in [0, 8], t = x^2 / 32 - 1",
+        on_squares(8, lambda x: mp.bessely(0, x) - 2 / mp.pi * mp.log(x) * mp.besselj(0, x)),
+    ),
+    (
+        "Y1Small",
+        "(Y1(x) - 2 / pi (log(x) J1(x) - 1 / x)) / x, x in [0, 8], t = x^2 / 32 - 1",
+        on_squares(8, lambda x: (mp.bessely(1, x) - 2 / mp.pi * (mp.log(x) * mp.besselj(1, x) - 1 / x)) / x),
+    ),
     ("P0", "amplitude of cos for order 0, x >= 8, t = 128 / x^2 - 1", hankel(0, "p")),
     ("Q0", "x / 8 times the amplitude of sin for order 0, x >= 8, t = 128 / x^2 - 1", hankel(0, "q")),
     ("P1", "amplitude of cos for order 1, x >= 8, t = 128 / x^2 - 1", hankel(1, "p")),

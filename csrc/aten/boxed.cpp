@@ -41,7 +41,7 @@ struct Memo {
 // What walking over the arguments of one call gathers.
 struct Gathered {
   c10::SmallVector<int64_t, 96> key;
-  c10::SmallVector<Cell*, 8> cells;  // distinct, in order of appearance
+  c10::SmallVector<Cell*, 8> cells;      // distinct, in order of appearance
   std::unordered_map<Cell*, int> index;  // of cells, once there are many
   c10::SmallVector<NumberKind, 8> numbers;
   c10::SmallVector<double, 8> doubles;
@@ -51,9 +51,12 @@ struct Gathered {
 
 Precision matmul_precision() {
   switch (at::globalContext().float32MatmulPrecision()) {
-    case at::Float32MatmulPrecision::HIGHEST: return Precision::kHighest;
-    case at::Float32MatmulPrecision::HIGH: return Precision::kHigh;
-    default: return Precision::kDefault;
+    case at::Float32MatmulPrecision::HIGHEST:
+      return Precision::kHighest;
+    case at::Float32MatmulPrecision::HIGH:
+      return Precision::kHigh;
+    default:
+      return Precision::kDefault;
   }
 }
 
@@ -93,10 +96,14 @@ void push_number(Gathered& g, const at::Scalar& value) {
 // The value of a 0-d CPU tensor.
 at::Scalar host_value(const at::Tensor& t) {
   switch (t.scalar_type()) {
-    case at::kDouble: return *static_cast<const double*>(t.const_data_ptr());
-    case at::kLong: return *static_cast<const int64_t*>(t.const_data_ptr());
-    case at::kBool: return *static_cast<const bool*>(t.const_data_ptr());
-    default: return t.item();
+    case at::kDouble:
+      return *static_cast<const double*>(t.const_data_ptr());
+    case at::kLong:
+      return *static_cast<const int64_t*>(t.const_data_ptr());
+    case at::kBool:
+      return *static_cast<const bool*>(t.const_data_ptr());
+    default:
+      return t.item();
   }
 }
 
@@ -149,12 +156,15 @@ void RowKernel::push_tensor(Gathered& g, const at::Tensor& t) const {
       push_number(g, value);
       return;
     }
-    refuse_mixed_devices(variant_.name, c10::Device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(std::max(g.device, 0))), device);
+    refuse_mixed_devices(
+        variant_.name, c10::Device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(std::max(g.device, 0))),
+        device);
   }
   if (g.device < 0) {
     g.device = device.index();
   } else if (g.device != device.index()) {
-    refuse_mixed_devices(variant_.name, c10::Device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(g.device)), device);
+    refuse_mixed_devices(variant_.name,
+                         c10::Device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(g.device)), device);
   }
   Cell* cell = cell_of(t);
   const c10::IntArrayRef sizes = impl->sizes();
@@ -165,11 +175,11 @@ void RowKernel::push_tensor(Gathered& g, const at::Tensor& t) const {
   const Type& base = cell->type();
   const int seen = cell_index(g, cell);
   const bool empty = !cell->get();
-  const int64_t head = dtype << 8 | wrapped << 16 | static_cast<int64_t>(empty) << 17 | static_cast<int64_t>(t.is_conj()) << 18 |
-                       static_cast<int64_t>(t.is_neg()) << 19 | static_cast<int64_t>(seen + 1) << 24 |
-                       static_cast<int64_t>(sizes.size()) << 40;
-  if (static_cast<int64_t>(base.dtype) == dtype && sizes == c10::IntArrayRef(base.dims) && impl->storage_offset() == 0 &&
-      impl->is_contiguous()) {
+  const int64_t head = dtype << 8 | wrapped << 16 | static_cast<int64_t>(empty) << 17 |
+                       static_cast<int64_t>(t.is_conj()) << 18 | static_cast<int64_t>(t.is_neg()) << 19 |
+                       static_cast<int64_t>(seen + 1) << 24 | static_cast<int64_t>(sizes.size()) << 40;
+  if (static_cast<int64_t>(base.dtype) == dtype && sizes == c10::IntArrayRef(base.dims) &&
+      impl->storage_offset() == 0 && impl->is_contiguous()) {
     g.key.push_back(kWhole | head);
     push_dims(g, sizes);
     // Contiguous tensors may still have any stride where a size is 1; results follow strides.
@@ -197,7 +207,9 @@ void RowKernel::push_number_argument(Gathered& g, size_t argument, const IValue&
   push_number(g, number);
   g.key.push_back(head);
   if (observed.value || number.isBoolean()) {
-    const double parts[2] = {number.isComplex() ? number.toComplexDouble().real() : number.isIntegral(true) ? 0.0 : number.toDouble(),
+    const double parts[2] = {number.isComplex()        ? number.toComplexDouble().real()
+                             : number.isIntegral(true) ? 0.0
+                                                       : number.toDouble(),
                              number.isComplex() ? number.toComplexDouble().imag() : 0.0};
     int64_t bits[2];
     std::memcpy(bits, parts, sizeof(bits));
@@ -217,7 +229,9 @@ void RowKernel::gather(Gathered& g, const Stack& stack) const {
       continue;
     }
     switch (variant_.kinds[i]) {
-      case ArgumentKind::kTensor: push_tensor(g, value.toTensor()); break;
+      case ArgumentKind::kTensor:
+        push_tensor(g, value.toTensor());
+        break;
       case ArgumentKind::kTensorList: {
         const auto list = value.toListRef();
         g.key.push_back(kListTag | static_cast<int64_t>(list.size()) << 8);
@@ -230,7 +244,9 @@ void RowKernel::gather(Gathered& g, const Stack& stack) const {
         }
         break;
       }
-      case ArgumentKind::kNumber: push_number_argument(g, i, value); break;
+      case ArgumentKind::kNumber:
+        push_number_argument(g, i, value);
+        break;
       case ArgumentKind::kNumberList:
         if (value.isDoubleList()) {
           const auto list = value.toDoubleVector();
@@ -242,8 +258,12 @@ void RowKernel::gather(Gathered& g, const Stack& stack) const {
           for (const IValue& element : list) push_number_argument(g, i, element);
         }
         break;
-      case ArgumentKind::kInteger: g.key.push_back(value.toInt()); break;
-      case ArgumentKind::kBool: g.key.push_back(value.toBool()); break;
+      case ArgumentKind::kInteger:
+        g.key.push_back(value.toInt());
+        break;
+      case ArgumentKind::kBool:
+        g.key.push_back(value.toBool());
+        break;
       case ArgumentKind::kIntegerList: {
         if (value.isInt()) {
           g.key.push_back(value.toInt());
@@ -267,7 +287,8 @@ void RowKernel::gather(Gathered& g, const Stack& stack) const {
         break;
       }
       case ArgumentKind::kGenerator:
-      case ArgumentKind::kIgnored: break;
+      case ArgumentKind::kIgnored:
+        break;
     }
   }
 }
@@ -275,7 +296,8 @@ void RowKernel::gather(Gathered& g, const Stack& stack) const {
 const Signature* RowKernel::find(const Gathered& g, uint64_t hash) const {
   const auto [first, last] = memos_.equal_range(hash);
   for (auto it = first; it != last; ++it) {
-    if (c10::ArrayRef<int64_t>(it->second.key) == c10::ArrayRef<int64_t>(g.key.data(), g.key.size())) return it->second.signature.get();
+    if (c10::ArrayRef<int64_t>(it->second.key) == c10::ArrayRef<int64_t>(g.key.data(), g.key.size()))
+      return it->second.signature.get();
   }
   return nullptr;
 }
@@ -322,7 +344,8 @@ CallSpec RowKernel::spec_of(const Stack& stack) const {
   const auto argument = [&](size_t i, const IValue& value) -> ArgumentSpec {
     if (value.isNone()) return std::monostate{};
     switch (variant_.kinds[i]) {
-      case ArgumentKind::kTensor: return operand(value.toTensor(), variant_.read[i]);
+      case ArgumentKind::kTensor:
+        return operand(value.toTensor(), variant_.read[i]);
       case ArgumentKind::kTensorList: {
         std::vector<OperandSpec> list;
         for (const IValue& element : value.toListRef()) {
@@ -330,7 +353,8 @@ CallSpec RowKernel::spec_of(const Stack& stack) const {
         }
         return list;
       }
-      case ArgumentKind::kNumber: return number(value);
+      case ArgumentKind::kNumber:
+        return number(value);
       case ArgumentKind::kNumberList: {
         std::vector<NumberSpec> list;
         if (value.isDoubleList()) {
@@ -340,15 +364,20 @@ CallSpec RowKernel::spec_of(const Stack& stack) const {
         }
         return list;
       }
-      case ArgumentKind::kInteger: return value.toInt();
-      case ArgumentKind::kBool: return value.toBool();
-      case ArgumentKind::kIntegerList: return value.isInt() ? std::vector<int64_t>{value.toInt()} : value.toIntVector();
+      case ArgumentKind::kInteger:
+        return value.toInt();
+      case ArgumentKind::kBool:
+        return value.toBool();
+      case ArgumentKind::kIntegerList:
+        return value.isInt() ? std::vector<int64_t>{value.toInt()} : value.toIntVector();
       case ArgumentKind::kBoolList: {
         const auto list = value.toBoolList();
         return std::vector<bool>(list.begin(), list.end());
       }
-      case ArgumentKind::kText: return std::string(value.toStringView());
-      default: return std::monostate{};
+      case ArgumentKind::kText:
+        return std::string(value.toStringView());
+      default:
+        return std::monostate{};
     }
   };
   const size_t base = stack.size() - variant_.kinds.size();
@@ -428,7 +457,9 @@ void RowKernel::move_host_tensors(Stack& stack, int device) const {
 
 // The device of the first tpu operand; -1 if there is none.
 int device_of(const Stack& stack, size_t base) {
-  const auto on_tpu = [](const IValue& v) { return v.isTensor() && v.toTensor().defined() && v.toTensor().device().type() == c10::DeviceType::PrivateUse1; };
+  const auto on_tpu = [](const IValue& v) {
+    return v.isTensor() && v.toTensor().defined() && v.toTensor().device().type() == c10::DeviceType::PrivateUse1;
+  };
   for (size_t i = base; i < stack.size(); ++i) {
     if (on_tpu(stack[i])) return stack[i].toTensor().device().index();
     if (!stack[i].isList()) continue;
@@ -476,9 +507,10 @@ void RowKernel::finish(const Signature& signature, Gathered& g, Stack* stack) co
       if (variant_.kinds[i] == ArgumentKind::kGenerator) generator = (*stack)[base + i].toOptional<at::Generator>();
     }
     // A captured program draws when it is replayed.
-    const auto [seed, offset] = Capture::active() != nullptr
-                                    ? std::pair<uint64_t, uint64_t>(0, 0)
-                                    : generator_or_default(generator, device).reserve(static_cast<uint64_t>(signature.draws));
+    const auto [seed, offset] =
+        Capture::active() != nullptr
+            ? std::pair<uint64_t, uint64_t>(0, 0)
+            : generator_or_default(generator, device).reserve(static_cast<uint64_t>(signature.draws));
     submission.integers.push_back(static_cast<int64_t>(seed));
     submission.integers.push_back(static_cast<int64_t>(offset));
   }
@@ -539,7 +571,8 @@ std::unordered_map<c10::OperatorName, RowKernel*>& kernels() {
 
 c10::KernelFunction make_row_kernel(Variant variant) {
   const size_t dot = variant.name.find('.');
-  const c10::OperatorName name(variant.name.substr(0, dot), dot == std::string::npos ? "" : variant.name.substr(dot + 1));
+  const c10::OperatorName name(variant.name.substr(0, dot),
+                               dot == std::string::npos ? "" : variant.name.substr(dot + 1));
   auto kernel = std::make_unique<RowKernel>(std::move(variant));
   kernels()[name] = kernel.get();
   return c10::KernelFunction::makeFromBoxedFunctor(std::move(kernel));

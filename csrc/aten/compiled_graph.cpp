@@ -14,7 +14,7 @@ namespace torch_tpu {
 struct CompiledGraph::Program {
   // A tensor that the graph returns.
   struct Result {
-    GraphValue plain;   // not a tensor
+    GraphValue plain;  // not a tensor
     bool tensor = false;
     int argument = -1;  // the argument whose storage it shows; or
     int value = -1;     // the output of the replay that its new storage gets
@@ -22,7 +22,7 @@ struct CompiledGraph::Program {
   };
   std::vector<int64_t> key;
   std::shared_ptr<Replay> replay;
-  std::vector<int> inputs;  // by input of the replay: the argument whose cell it is
+  std::vector<int> inputs;                   // by input of the replay: the argument whose cell it is
   std::vector<std::pair<int, int>> written;  // argument, output: cells that the graph wrote
   std::vector<Result> results;
 };
@@ -31,7 +31,7 @@ struct CompiledGraph::Session {
   explicit Session(int device) : capture(device) {}
   Capture capture;
   std::shared_ptr<Program> program = std::make_shared<Program>();
-  std::vector<at::Tensor> stand_ins;  // by argument; undefined for others
+  std::vector<at::Tensor> stand_ins;   // by argument; undefined for others
   std::vector<DeviceValuePtr> values;  // by input of the replay
 };
 
@@ -42,7 +42,8 @@ void push_dims(std::vector<int64_t>& key, c10::IntArrayRef dims) { key.insert(ke
 // Every cell of a graph's arguments has a value: an empty one reads as zeros.
 void fill_if_empty(Cell* cell, const at::Tensor& t) {
   if (cell->get()) return;
-  if (!cell->has_natural()) cell->set_natural(Type(t.scalar_type(), {static_cast<int64_t>(cell->nbytes() / t.dtype().itemsize())}));
+  if (!cell->has_natural())
+    cell->set_natural(Type(t.scalar_type(), {static_cast<int64_t>(cell->nbytes() / t.dtype().itemsize())}));
   const std::vector<char> zeros(static_cast<size_t>(cell->natural().nbytes()));
   auto value = c10::make_intrusive<DeviceValue>(cell->natural(), cell->device());
   value->fulfil(pjrt::Client::get().from_host(zeros.data(), cell->natural(), cell->device()));
@@ -72,16 +73,16 @@ std::vector<int64_t> layout_of(const std::vector<GraphValue>& arguments, std::ve
     }
     const auto* tensor = std::get_if<at::Tensor>(&argument);
     if (tensor == nullptr) continue;
-    TORCH_CHECK(tensor->device().type() == c10::DeviceType::PrivateUse1, "tpu: a compiled graph takes tpu tensors: got one on ",
-                tensor->device());
+    TORCH_CHECK(tensor->device().type() == c10::DeviceType::PrivateUse1,
+                "tpu: a compiled graph takes tpu tensors: got one on ", tensor->device());
     Cell* cell = cell_of(*tensor);
     fill_if_empty(cell, *tensor);
     cells.back() = cell;
     device = cell->device();
     const Type& base = cell->type();
     key.push_back(static_cast<int64_t>(seen.emplace(cell, i).first->second));
-    key.push_back(static_cast<int64_t>(base.dtype) | static_cast<int64_t>(tensor->scalar_type()) << 8 | base.rank() << 16 |
-                  tensor->dim() << 32);
+    key.push_back(static_cast<int64_t>(base.dtype) | static_cast<int64_t>(tensor->scalar_type()) << 8 |
+                  base.rank() << 16 | tensor->dim() << 32);
     push_dims(key, base.dims);
     push_dims(key, tensor->sizes());
     push_dims(key, tensor->strides());
@@ -93,7 +94,8 @@ std::vector<int64_t> layout_of(const std::vector<GraphValue>& arguments, std::ve
 
 // Another tensor over t's storage.
 at::Tensor show(const at::Tensor& t, const View& view) {
-  at::Tensor shown = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(t.storage()), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+  at::Tensor shown = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(t.storage()),
+                                                              c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
                                                               c10::scalarTypeToTypeMeta(view.dtype));
   shown.unsafeGetTensorImpl()->set_storage_offset(view.offset);
   shown.unsafeGetTensorImpl()->set_sizes_and_strides(view.sizes, view.strides);
@@ -157,7 +159,8 @@ void CompiledGraph::finish_capture(const std::vector<GraphValue>& results) {
     if (tensor == nullptr || !tensor->defined()) {
       r.plain = tensor == nullptr ? result : GraphValue();
     } else {
-      TORCH_CHECK(tensor->device().type() == c10::DeviceType::PrivateUse1, "tpu: a compiled graph returns tpu tensors: got one on ", tensor->device());
+      TORCH_CHECK(tensor->device().type() == c10::DeviceType::PrivateUse1,
+                  "tpu: a compiled graph returns tpu tensors: got one on ", tensor->device());
       r.tensor = true;
       r.view = view_of(*tensor);
       Cell* cell = cell_of(*tensor);
@@ -180,7 +183,8 @@ void CompiledGraph::finish_capture(const std::vector<GraphValue>& results) {
   in_order_.push_back(session->program);
 }
 
-std::optional<std::vector<GraphValue>> CompiledGraph::run(std::vector<GraphValue>& arguments, const std::function<void()>& release) {
+std::optional<std::vector<GraphValue>> CompiledGraph::run(std::vector<GraphValue>& arguments,
+                                                          const std::function<void()>& release) {
   std::vector<Cell*> cells;
   int device = 0;
   const std::vector<int64_t> key = layout_of(arguments, cells, device);

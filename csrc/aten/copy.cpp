@@ -26,8 +26,8 @@ bool on_tpu(const at::Tensor& t) { return t.device().type() == c10::DeviceType::
 // The same bytes without the lazy conjugate and negative bits.
 at::Tensor physical(const at::Tensor& t) {
   if (!t.is_conj() && !t.is_neg()) return t;
-  at::Tensor plain = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(t.storage()), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-                                                              t.dtype());
+  at::Tensor plain = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(t.storage()), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), t.dtype());
   plain.unsafeGetTensorImpl()->set_storage_offset(t.storage_offset());
   plain.unsafeGetTensorImpl()->set_sizes_and_strides(t.sizes(), t.strides());
   return plain;
@@ -46,8 +46,8 @@ bool is_whole_value(const at::Tensor& t) {
 // True if dst's cell can take src's value as it is: values are immutable, so a copy of a whole one is free.
 bool can_share(const at::Tensor& src, const at::Tensor& dst) {
   return cell_of(src)->get() && src.scalar_type() == dst.scalar_type() && src.sizes() == dst.sizes() &&
-         src.strides() == dst.strides() && src.storage_offset() == 0 && dst.storage_offset() == 0 && is_whole_value(src) &&
-         src.storage().nbytes() == src.nbytes() && dst.storage().nbytes() == dst.nbytes();
+         src.strides() == dst.strides() && src.storage_offset() == 0 && dst.storage_offset() == 0 &&
+         is_whole_value(src) && src.storage().nbytes() == src.nbytes() && dst.storage().nbytes() == dst.nbytes();
 }
 
 void copy_within(const at::Tensor& src, const at::Tensor& dst) {
@@ -86,15 +86,17 @@ void from_host(const at::Tensor& src, const at::Tensor& dst) {
   Cell* cell = cell_of(dst);
   const bool replaces = is_dense(view) && dst.storage().nbytes() == dst.nbytes();
   // In dst's own strides, so that the bytes are in storage order.
-  const at::Tensor staged = replaces ? at::empty_strided(dst.sizes(), dst.strides(), dst.options().device(c10::DeviceType::CPU))
-                                     : at::empty(dst.sizes(), dst.options().device(c10::DeviceType::CPU));
-  const bool as_is = src.scalar_type() == staged.scalar_type() && src.sizes() == staged.sizes() && src.strides() == staged.strides() &&
-                     !src.is_conj() && !src.is_neg();
+  const at::Tensor staged =
+      replaces ? at::empty_strided(dst.sizes(), dst.strides(), dst.options().device(c10::DeviceType::CPU))
+               : at::empty(dst.sizes(), dst.options().device(c10::DeviceType::CPU));
+  const bool as_is = src.scalar_type() == staged.scalar_type() && src.sizes() == staged.sizes() &&
+                     src.strides() == staged.strides() && !src.is_conj() && !src.is_neg();
   if (!as_is) staged.copy_(src);
   const void* data = as_is ? src.const_data_ptr() : staged.const_data_ptr();
   Counters::add(Counter::kTransfers);
   check_not_forked();
-  const bool keep_type = replaces && (cell->get() || cell->has_natural()) && cell->type().dtype == view.dtype && cell->type().numel() == dst.numel();
+  const bool keep_type = replaces && (cell->get() || cell->has_natural()) && cell->type().dtype == view.dtype &&
+                         cell->type().numel() == dst.numel();
   const Type type = keep_type ? cell->type() : replaces ? natural_type(view) : Type(view.dtype, view.sizes);
   auto value = c10::make_intrusive<DeviceValue>(type, device);
   value->fulfil(pjrt::Client::get().from_host(data, type, device));
@@ -124,7 +126,8 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blo
     dst.copy_(host);
     return dst;
   }
-  TORCH_CHECK(on_tpu(self) || self.device().is_cpu(), "tpu: copying from ", self.device(), " to ", dst.device(), " is not supported.\nGo through the CPU: x.cpu().to('tpu').");
+  TORCH_CHECK(on_tpu(self) || self.device().is_cpu(), "tpu: copying from ", self.device(), " to ", dst.device(),
+              " is not supported.\nGo through the CPU: x.cpu().to('tpu').");
   if (!on_tpu(self)) {
     // The host side resolves src's lazy bits; dst's are undone by conjugating once more.
     const at::Tensor plain = physical(dst);
@@ -165,10 +168,11 @@ namespace {
 at::Scalar local_scalar_dense(const at::Tensor& self) { return read_on_host(self).item(); }
 
 bool equal(const at::Tensor& self, const at::Tensor& other) {
-  TORCH_CHECK(self.device() == other.device(), "Expected all tensors to be on the same device, but found at least two devices, ",
-              self.device(), " and ", other.device(), "!");
-  TORCH_CHECK(self.scalar_type() == other.scalar_type(), "Expected object of data type ", self.scalar_type(), " but got data type ",
-              other.scalar_type(), " for argument 'other' in call to equal");
+  TORCH_CHECK(self.device() == other.device(),
+              "Expected all tensors to be on the same device, but found at least two devices, ", self.device(), " and ",
+              other.device(), "!");
+  TORCH_CHECK(self.scalar_type() == other.scalar_type(), "Expected object of data type ", self.scalar_type(),
+              " but got data type ", other.scalar_type(), " for argument 'other' in call to equal");
   if (self.sizes() != other.sizes()) return false;
   return self.numel() == 0 || self.eq(other).all().item().toBool();
 }

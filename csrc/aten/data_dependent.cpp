@@ -65,9 +65,7 @@ at::Tensor& masked_select_out(const at::Tensor& self, const at::Tensor& mask, at
 struct Runs {
   at::Tensor starts;  // position of the first element of each run
   at::Tensor id;      // [n]: the run each element is in
-  at::Tensor counts(int64_t n) const {
-    return at::constant_pad_nd(starts.slice(0, 1), {0, 1}, n).sub(starts);
-  }
+  at::Tensor counts(int64_t n) const { return at::constant_pad_nd(starts.slice(0, 1), {0, 1}, n).sub(starts); }
 };
 
 // `changes` [n - 1]: whether element i + 1 differs from element i. REQUIRES: n > 0.
@@ -154,8 +152,7 @@ at::Tensor ranks_of_rows(const at::Tensor& x) {
   return ranks.select(1, 0);
 }
 
-ThreeTensors unique_dim(const at::Tensor& self, int64_t dim, bool /*sorted*/, bool return_inverse,
-                        bool return_counts) {
+ThreeTensors unique_dim(const at::Tensor& self, int64_t dim, bool /*sorted*/, bool return_inverse, bool return_counts) {
   if (self.numel() == 0) return unique_of_nothing(self, dim);
   const at::Tensor ranks = ranks_of_rows(slices_as_rows(self, dim));
   const auto [values, order] = ranks.sort(/*stable=*/true, 0, false);
@@ -281,8 +278,8 @@ void index_put(const c10::OperatorHandle& op, Stack* stack) {
     const std::optional<at::Tensor> mask = only_mask(self, given);
     int64_t first = 0;
     while (mask && !(given.get(first) && given.get(first)->defined())) ++first;
-    const bool matches = mask && first + mask->dim() <= self.dim() &&
-                         self.sizes().slice(first, mask->dim()) == mask->sizes();
+    const bool matches =
+        mask && first + mask->dim() <= self.dim() && self.sizes().slice(first, mask->dim()) == mask->sizes();
     if (matches && (unsafe || has_one_row(values, self.dim() - first - mask->dim()))) {
       Indices bools;
       for (const auto i : c10::irange(first)) bools.push_back(given.get(i));
@@ -315,8 +312,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   for (const char* name : {"index.Tensor", "index.Tensor_out"}) {
     front(name, [] { return torch::CppFunction::makeFromBoxedFunction<&index>(); });
   }
-  for (const char* name : {"index_put", "index_put_", "index_put.out", "_index_put_impl", "_index_put_impl_",
-                           "_index_put_impl.out"}) {
+  for (const char* name :
+       {"index_put", "index_put_", "index_put.out", "_index_put_impl", "_index_put_impl_", "_index_put_impl.out"}) {
     front(name, [] { return torch::CppFunction::makeFromBoxedFunction<&index_put>(); });
   }
 }

@@ -51,13 +51,15 @@ bool raises() {
 void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   Counters::add(Counter::kFallbacks);
   const std::string name = family(op);
-  TORCH_CHECK_NOT_IMPLEMENTED(!raises(), "tpu: no lowering for ", name, "(", describe(op, *stack),
-                              ").\nCall it on the CPU and move the result back, or add a row to csrc/lowerings; docs/adding_an_op.md "
-                              "shows how. (TORCH_TPU_FALLBACK=error turns fallback to the CPU off.)");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !raises(), "tpu: no lowering for ", name, "(", describe(op, *stack),
+      ").\nCall it on the CPU and move the result back, or add a row to csrc/lowerings; docs/adding_an_op.md "
+      "shows how. (TORCH_TPU_FALLBACK=error turns fallback to the CPU off.)");
   if (first_time(name)) {
     const std::string where = python_location();
     TORCH_WARN("tpu: no lowering for ", name, "(", describe(op, *stack), ")", where.empty() ? "" : " at " + where,
-               ": it runs on the CPU, which copies its operands there and back. (Said once an op; TORCH_TPU_FALLBACK=error raises instead.)");
+               ": it runs on the CPU, which copies its operands there and back. (Said once an op; "
+               "TORCH_TPU_FALLBACK=error raises instead.)");
   }
   at::native::cpu_fallback(op, stack);
 }

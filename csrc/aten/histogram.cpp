@@ -2,8 +2,8 @@
 // read on the host. A value belongs to the last bin edge that is not above it; the last edge is inside.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/aminmax.h>
-#include <ATen/ops/linspace.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/linspace.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -62,8 +62,8 @@ at::Tensor count(const at::Tensor& x, const std::vector<at::Tensor>& edges, Weig
   // Beyond the end, where writes are dropped.
   place = at::where(inside, place, at::full({}, total, place.options()));
   const bool weighted = weight.has_value() && weight->defined();
-  const at::Tensor amounts = weighted ? weight->reshape({-1}).to(x.scalar_type())
-                                      : at::full({x.size(0)}, 1, x.options());
+  const at::Tensor amounts =
+      weighted ? weight->reshape({-1}).to(x.scalar_type()) : at::full({x.size(0)}, 1, x.options());
   at::Tensor result = at::zeros({total}, x.options()).index_add(0, place, amounts).view(sizes);
   if (!density) return result;
   result = result.div(result.sum());
@@ -78,9 +78,10 @@ at::Tensor count(const at::Tensor& x, const std::vector<at::Tensor>& edges, Weig
 at::Tensor as_column(const at::Tensor& self) { return self.reshape({-1, 1}); }
 
 TwoTensors histogram_bins(const at::Tensor& self, const at::Tensor& bins, Weight weight, bool density) {
-  TORCH_CHECK(bins.dim() == 1 && bins.numel() > 1, "torch.histogram: bins must be 1-d with at least two edges, but got ",
-              bins.sizes());
-  TORCH_CHECK(bins.scalar_type() == self.scalar_type(), "torch.histogram: input tensor and bins tensors should have the same dtype");
+  TORCH_CHECK(bins.dim() == 1 && bins.numel() > 1,
+              "torch.histogram: bins must be 1-d with at least two edges, but got ", bins.sizes());
+  TORCH_CHECK(bins.scalar_type() == self.scalar_type(),
+              "torch.histogram: input tensor and bins tensors should have the same dtype");
   return {count(as_column(self), {bins}, weight, density), bins.clone()};
 }
 
@@ -125,8 +126,7 @@ std::vector<at::Tensor> histogramdd_edges(const at::Tensor& self, c10::IntArrayR
   return edges;
 }
 
-at::Tensor histogramdd_counts(const at::Tensor& self, c10::IntArrayRef bins, Range range, Weight weight,
-                              bool density) {
+at::Tensor histogramdd_counts(const at::Tensor& self, c10::IntArrayRef bins, Range range, Weight weight, bool density) {
   return count(as_points(self), histogramdd_edges(self, bins, range, weight, density), weight, density);
 }
 

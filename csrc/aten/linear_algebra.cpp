@@ -62,7 +62,9 @@ at::Tensor cholesky(const at::Tensor& self, bool upper) {
   return factor;
 }
 
-at::Tensor& cholesky_out(const at::Tensor& self, bool upper, at::Tensor& out) { return write_out(out, cholesky(self, upper)); }
+at::Tensor& cholesky_out(const at::Tensor& self, bool upper, at::Tensor& out) {
+  return write_out(out, cholesky(self, upper));
+}
 
 // --- least squares
 
@@ -86,8 +88,9 @@ LeastSquares linalg_lstsq(const at::Tensor& self, const at::Tensor& b, std::opti
               "torch.linalg.lstsq: Expected input and other to have the same dtype, but got input's dtype ",
               self.scalar_type(), " and other's dtype ", b.scalar_type());
   const int64_t difference = self.dim() - b.dim();
-  TORCH_CHECK(difference == 0 || difference == 1,
-              "torch.linalg.lstsq: input.dim() must be greater or equal to other.dim() and (input.dim() - other.dim()) <= 1");
+  TORCH_CHECK(
+      difference == 0 || difference == 1,
+      "torch.linalg.lstsq: input.dim() must be greater or equal to other.dim() and (input.dim() - other.dim()) <= 1");
   const std::string name(driver.value_or("gelsy"));
   TORCH_CHECK(name == "gels" || name == "gelsy" || name == "gelsd" || name == "gelss",
               "torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss)");
@@ -108,9 +111,9 @@ LeastSquares linalg_lstsq(const at::Tensor& self, const at::Tensor& b, std::opti
     solution = solve_full_rank(self, rhs);
   } else {
     const auto [u, s, vh] = at::linalg_svd(self, /*full_matrices=*/false);
-    const double limit =
-        rcond.value_or((real == at::kDouble ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon()) *
-                       static_cast<double>(std::max(m, n)));
+    const double limit = rcond.value_or(
+        (real == at::kDouble ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon()) *
+        static_cast<double>(std::max(m, n)));
     const at::Tensor counted = s.size(-1) == 0 ? s.gt(0) : s.gt(s.narrow(-1, 0, 1).mul(limit));
     rank = counted.sum(-1);
     const at::Tensor inverse = at::where(counted, s.reciprocal(), 0).unsqueeze(-1);
@@ -145,8 +148,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("cholesky.out", cholesky_out);
   m.impl("linalg_lstsq", linalg_lstsq);
   m.impl("linalg_lstsq.out", linalg_lstsq_out);
-  for (const char* name : {"linalg_cholesky_ex", "linalg_cholesky_ex.L", "linalg_inv_ex", "linalg_inv_ex.inverse",
-                           "linalg_lu_factor_ex", "linalg_lu_factor_ex.out", "_linalg_solve_ex", "_linalg_solve_ex.result"}) {
+  for (const char* name :
+       {"linalg_cholesky_ex", "linalg_cholesky_ex.L", "linalg_inv_ex", "linalg_inv_ex.inverse", "linalg_lu_factor_ex",
+        "linalg_lu_factor_ex.out", "_linalg_solve_ex", "_linalg_solve_ex.result"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&checked>());
   }
 }

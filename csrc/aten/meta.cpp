@@ -27,10 +27,13 @@ class Twins {
     auto it = storages_.find(storage);
     if (it == storages_.end()) {
       c10::Allocator* allocator = c10::GetAllocator(device_);
-      it = storages_.emplace(storage, c10::Storage(c10::Storage::use_byte_size_t(), t.storage().nbytes(), allocator, true)).first;
+      it = storages_
+               .emplace(storage, c10::Storage(c10::Storage::use_byte_size_t(), t.storage().nbytes(), allocator, true))
+               .first;
     }
     at::Tensor twin = at::detail::make_tensor<c10::TensorImpl>(
-        c10::Storage(it->second), c10::DispatchKeySet(device_ == c10::DeviceType::CPU ? c10::DispatchKey::CPU : c10::DispatchKey::Meta),
+        c10::Storage(it->second),
+        c10::DispatchKeySet(device_ == c10::DeviceType::CPU ? c10::DispatchKey::CPU : c10::DispatchKey::Meta),
         t.dtype());
     auto* impl = twin.unsafeGetTensorImpl();
     impl->set_storage_offset(t.storage_offset());
@@ -87,8 +90,9 @@ std::vector<ResultSpec> specs_of(const c10::IValue& value) {
 // A computed kernel would not do: where there is none, PyTorch puts one that throws.
 bool answers_meta(const c10::OperatorHandle& op) {
   using c10::DispatchKey;
-  for (const DispatchKey key : {DispatchKey::Meta, DispatchKey::CompositeExplicitAutograd,
-                                DispatchKey::CompositeExplicitAutogradNonFunctional, DispatchKey::CompositeImplicitAutograd}) {
+  for (const DispatchKey key :
+       {DispatchKey::Meta, DispatchKey::CompositeExplicitAutograd, DispatchKey::CompositeExplicitAutogradNonFunctional,
+        DispatchKey::CompositeImplicitAutograd}) {
     if (op.hasKernelForDispatchKey(key)) return true;
   }
   return false;

@@ -30,13 +30,26 @@ bool has_front(const std::string& name) {
   static const auto* fronts = new std::unordered_set<std::string>{
       "aten::copy_",  // PyTorch's own checks, then _copy_from
       // masks become positions (data_dependent.cpp)
-      "aten::index.Tensor", "aten::index.Tensor_out", "aten::index_put", "aten::index_put_", "aten::index_put.out",
-      "aten::_index_put_impl", "aten::_index_put_impl_", "aten::_index_put_impl.out",
+      "aten::index.Tensor",
+      "aten::index.Tensor_out",
+      "aten::index_put",
+      "aten::index_put_",
+      "aten::index_put.out",
+      "aten::_index_put_impl",
+      "aten::_index_put_impl_",
+      "aten::_index_put_impl.out",
       // the size of the result is read (data_dependent.cpp)
-      "aten::repeat_interleave.Tensor", "aten::repeat_interleave.Tensor_out",
+      "aten::repeat_interleave.Tensor",
+      "aten::repeat_interleave.Tensor_out",
       // info may be read (linear_algebra.cpp)
-      "aten::linalg_cholesky_ex", "aten::linalg_cholesky_ex.L", "aten::linalg_inv_ex", "aten::linalg_inv_ex.inverse",
-      "aten::linalg_lu_factor_ex", "aten::linalg_lu_factor_ex.out", "aten::_linalg_solve_ex", "aten::_linalg_solve_ex.result",
+      "aten::linalg_cholesky_ex",
+      "aten::linalg_cholesky_ex.L",
+      "aten::linalg_inv_ex",
+      "aten::linalg_inv_ex.inverse",
+      "aten::linalg_lu_factor_ex",
+      "aten::linalg_lu_factor_ex.out",
+      "aten::_linalg_solve_ex",
+      "aten::_linalg_solve_ex.result",
   };
   return fronts->count(name) != 0;
 }
@@ -66,8 +79,8 @@ void register_rows() {
         kept->push_back(std::move(kernel));
         continue;
       }
-      handles->push_back(dispatcher.registerImpl(op.operator_name(), c10::DispatchKey::PrivateUse1,
-                                                 std::move(kernel), std::nullopt, nullptr, "torch_tpu"));
+      handles->push_back(dispatcher.registerImpl(op.operator_name(), c10::DispatchKey::PrivateUse1, std::move(kernel),
+                                                 std::nullopt, nullptr, "torch_tpu"));
     }
   }
 }

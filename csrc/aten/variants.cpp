@@ -21,23 +21,34 @@ ArgumentKind kind_of(const Argument& argument) {
   // real_type() tells ScalarType and friends from plain ints, which are handled alike.
   const c10::TypePtr type = without_optional(argument.type());
   switch (type->kind()) {
-    case TypeKind::TensorType: return ArgumentKind::kTensor;
+    case TypeKind::TensorType:
+      return ArgumentKind::kTensor;
     case TypeKind::NumberType:
-    case TypeKind::FloatType: return ArgumentKind::kNumber;
-    case TypeKind::BoolType: return ArgumentKind::kBool;
-    case TypeKind::StringType: return ArgumentKind::kText;
-    case TypeKind::GeneratorType: return ArgumentKind::kGenerator;
+    case TypeKind::FloatType:
+      return ArgumentKind::kNumber;
+    case TypeKind::BoolType:
+      return ArgumentKind::kBool;
+    case TypeKind::StringType:
+      return ArgumentKind::kText;
+    case TypeKind::GeneratorType:
+      return ArgumentKind::kGenerator;
     case TypeKind::ListType: {
       switch (without_optional(type->castRaw<c10::ListType>()->getElementType())->kind()) {
-        case TypeKind::TensorType: return ArgumentKind::kTensorList;
+        case TypeKind::TensorType:
+          return ArgumentKind::kTensorList;
         case TypeKind::NumberType:
-        case TypeKind::FloatType: return ArgumentKind::kNumberList;
-        case TypeKind::BoolType: return ArgumentKind::kBoolList;
-        default: return ArgumentKind::kIntegerList;
+        case TypeKind::FloatType:
+          return ArgumentKind::kNumberList;
+        case TypeKind::BoolType:
+          return ArgumentKind::kBoolList;
+        default:
+          return ArgumentKind::kIntegerList;
       }
     }
-    case TypeKind::DeviceObjType: return ArgumentKind::kIgnored;
-    default: return ArgumentKind::kInteger;
+    case TypeKind::DeviceObjType:
+      return ArgumentKind::kIgnored;
+    default:
+      return ArgumentKind::kInteger;
   }
 }
 
@@ -45,9 +56,7 @@ bool is_written(const Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
 }
 
-bool same_argument(const Argument& a, const Argument& b) {
-  return a.name() == b.name() && *a.type() == *b.type();
-}
+bool same_argument(const Argument& a, const Argument& b) { return a.name() == b.name() && *a.type() == *b.type(); }
 
 // The arguments of `schema` that are not out= tensors.
 std::vector<const Argument*> inputs_of(const FunctionSchema& schema) {
@@ -78,7 +87,8 @@ const std::unordered_map<std::string, std::vector<c10::OperatorName>>& overloads
 Variant make_variant(const Row& row, const FunctionSchema& schema) {
   Variant variant;
   variant.row = &row;
-  variant.name = schema.operator_name().overload_name.empty() ? schema.name() : schema.name() + '.' + schema.overload_name();
+  variant.name =
+      schema.operator_name().overload_name.empty() ? schema.name() : schema.name() + '.' + schema.overload_name();
   variant.written = written_arguments(schema);
   for (const auto i : c10::irange(schema.arguments().size())) {
     const Argument& argument = schema.arguments()[i];

@@ -33,12 +33,12 @@ struct Variant {
   std::string name;
   std::vector<std::string> argument_names;
   std::vector<ArgumentKind> kinds;
-  std::vector<bool> read;          // by argument: false for out= tensors
-  std::vector<size_t> written;     // arguments, in schema order
+  std::vector<bool> read;       // by argument: false for out= tensors
+  std::vector<size_t> written;  // arguments, in schema order
   // By return value: the argument that it is, or -1 for a fresh result.
   std::vector<int> returns;
   bool returns_list = false;  // one fresh Tensor[]
-  bool is_out = false;  // has out= arguments
+  bool is_out = false;        // has out= arguments
   // The functional form, for results when this overload has no Meta kernel.
   std::optional<c10::OperatorHandle> functional;
 };

@@ -15,7 +15,8 @@ DeviceValuePtr Program::run_call_by_call(const std::vector<int64_t>& live) {
   std::vector<bool> runs(calls_.size());
   for (size_t i = calls_.size(); i-- > 0;) {
     const Recorded& call = calls_[i];
-    for (const auto r : c10::irange(call.signature->output_types.size())) runs[i] = runs[i] || needed[call.first_result + r];
+    for (const auto r : c10::irange(call.signature->output_types.size()))
+      runs[i] = runs[i] || needed[call.first_result + r];
     if (!runs[i]) continue;
     for (const auto k : c10::irange(call.signature->input_cells.size())) {
       const int64_t operand = operands_[call.first_input + k];

@@ -62,7 +62,8 @@ std::shared_ptr<Replay> Capture::finish(const std::vector<DeviceValuePtr>& outpu
       continue;
     }
     const auto input = std::find(inputs_.begin(), inputs_.end(), value);
-    TORCH_CHECK(input != inputs_.end(), "tpu: a captured program returns a tensor that it neither got nor made.\nPass it as an input.");
+    TORCH_CHECK(input != inputs_.end(),
+                "tpu: a captured program returns a tensor that it neither got nor made.\nPass it as an input.");
     replay->outputs_.push_back(~static_cast<int>(input - inputs_.begin()));
   }
   replay->executable_outputs_ = live.size();
@@ -70,10 +71,12 @@ std::shared_ptr<Replay> Capture::finish(const std::vector<DeviceValuePtr>& outpu
   for (const DeviceValuePtr& leaf : program_.leaves()) {
     const auto input = std::find(inputs_.begin(), inputs_.end(), leaf);
     const bool constant = input == inputs_.end();
-    replay->sources_.push_back({constant ? -1 : static_cast<int>(input - inputs_.begin()), constant ? leaf : DeviceValuePtr()});
+    replay->sources_.push_back(
+        {constant ? -1 : static_cast<int>(input - inputs_.begin()), constant ? leaf : DeviceValuePtr()});
   }
   std::vector<char> donatable(replay->sources_.size());
-  std::transform(replay->sources_.begin(), replay->sources_.end(), donatable.begin(), [](const auto& s) { return s.input >= 0; });
+  std::transform(replay->sources_.begin(), replay->sources_.end(), donatable.begin(),
+                 [](const auto& s) { return s.input >= 0; });
   replay->program_.aliases = program_.choose_aliases(live, donatable);
   replay->module_ = program_.module(live, replay->program_.aliases);
   dump_module(replay->module_, program_.size());
@@ -105,7 +108,8 @@ std::vector<DeviceValuePtr> Replay::run(std::vector<DeviceValuePtr> inputs, uint
     std::vector<pjrt::Buffer> buffers(executable_outputs_);
     pjrt::Client::get().execute(program_.executable.get(), arguments, kept, buffers, device_);
     for (size_t i = 0; i < sources_.size(); ++i) {
-      const bool donated = program_.aliases[i] >= 0 && std::find(kept.begin(), kept.end(), static_cast<int64_t>(i)) == kept.end();
+      const bool donated =
+          program_.aliases[i] >= 0 && std::find(kept.begin(), kept.end(), static_cast<int64_t>(i)) == kept.end();
       if (!donated) continue;
       inputs[sources_[i].input]->surrender();
       Counters::add(Counter::kDonations);

@@ -41,7 +41,7 @@ class Replay {
   size_t executable_outputs_ = 0;
   std::vector<Source> sources_;
   std::vector<Type> output_types_;
-  std::vector<int> outputs_;    // by output: a result of the executable, or ~i for input i itself
+  std::vector<int> outputs_;  // by output: a result of the executable, or ~i for input i itself
   std::vector<double> doubles_;
   std::vector<int64_t> integers_;
   std::vector<RandomState> random_;

@@ -25,9 +25,7 @@ enum class Counter {
 
 class Counters {
  public:
-  static void add(Counter c, int64_t n = 1) {
-    counts_[static_cast<size_t>(c)].fetch_add(n, std::memory_order_relaxed);
-  }
+  static void add(Counter c, int64_t n = 1) { counts_[static_cast<size_t>(c)].fetch_add(n, std::memory_order_relaxed); }
   static std::map<std::string, int64_t> all();
 
  private:

@@ -18,7 +18,7 @@ class Novelty {
   bool worth_compiling(uint64_t hash, size_t calls);
 
  private:
-  size_t misses_ = 0;  // of long programs, since one was found
+  size_t misses_ = 0;                            // of long programs, since one was found
   std::unordered_map<uint64_t, int> sightings_;  // of long programs that were not compiled
 };
 

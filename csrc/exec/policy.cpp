@@ -41,7 +41,9 @@ class InFlight {
     if (const DeviceValuePtr value = slot.lock(); value && value->buffer()) pjrt::await(value->buffer());
     slot.reset();
   }
-  static c10::weak_intrusive_ptr<DeviceValue> nothing() { return c10::weak_intrusive_ptr<DeviceValue>(DeviceValuePtr()); }
+  static c10::weak_intrusive_ptr<DeviceValue> nothing() {
+    return c10::weak_intrusive_ptr<DeviceValue>(DeviceValuePtr());
+  }
 
   std::vector<c10::weak_intrusive_ptr<DeviceValue>> ring_ = std::vector(64, nothing());
   size_t next_ = 0;
@@ -126,9 +128,7 @@ Mode mode_named(const std::string& name) {
   return Mode::kDefer;
 }
 
-std::string name_of(Mode mode) {
-  return mode == Mode::kStrict ? "strict" : mode == Mode::kDebug ? "debug" : "defer";
-}
+std::string name_of(Mode mode) { return mode == Mode::kStrict ? "strict" : mode == Mode::kDebug ? "debug" : "defer"; }
 
 void submit(Submission& submission, int device, DeviceValues& outputs) {
   check_not_forked();
@@ -189,7 +189,8 @@ PJRT_Buffer* buffer_of(const DeviceValuePtr& value) {
               python_location().empty() ? "" : " (" + python_location() + ")",
               ".\nMove .item(), .cpu(), printing and data-dependent branches out of the captured function.");
   if (value->buffer() == nullptr && value->error.empty()) flush(value->device);
-  TORCH_CHECK(value->buffer() != nullptr, "tpu: this value was lost when the program that makes it failed: ", value->error);
+  TORCH_CHECK(value->buffer() != nullptr,
+              "tpu: this value was lost when the program that makes it failed: ", value->error);
   return value->buffer();
 }
 

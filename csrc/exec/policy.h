@@ -14,7 +14,7 @@ namespace torch_tpu {
 enum class Mode { kStrict, kDebug, kDefer };
 
 Mode mode();
-void set_mode(Mode mode);  // runs what is pending first
+void set_mode(Mode mode);                  // runs what is pending first
 Mode mode_named(const std::string& name);  // "strict", "debug", "defer"; ValueError otherwise
 std::string name_of(Mode mode);
 

@@ -35,7 +35,8 @@ PJRT_Buffer* upload(Pack<T>& pack, const std::vector<T>& numbers, at::ScalarType
   if (!pack.buffer || pack.device != device || pack.host != numbers) {
     pack.host = numbers;
     pack.device = device;
-    pack.buffer = pjrt::Client::get().from_host(numbers.data(), Type(dtype, {static_cast<int64_t>(numbers.size())}), device);
+    pack.buffer =
+        pjrt::Client::get().from_host(numbers.data(), Type(dtype, {static_cast<int64_t>(numbers.size())}), device);
     Counters::add(Counter::kTransfers);
   }
   return pack.buffer.get();
@@ -43,8 +44,8 @@ PJRT_Buffer* upload(Pack<T>& pack, const std::vector<T>& numbers, at::ScalarType
 
 }  // namespace
 
-void upload_numbers(LoadedProgram& program, const std::vector<double>& doubles, const std::vector<int64_t>& integers, int device,
-                    c10::SmallVectorImpl<PJRT_Buffer*>& arguments) {
+void upload_numbers(LoadedProgram& program, const std::vector<double>& doubles, const std::vector<int64_t>& integers,
+                    int device, c10::SmallVectorImpl<PJRT_Buffer*>& arguments) {
   if (!doubles.empty()) arguments.push_back(upload(program.doubles, doubles, at::kDouble, device));
   if (!integers.empty()) arguments.push_back(upload(program.integers, integers, at::kLong, device));
 }
@@ -69,7 +70,8 @@ void Program::begin() {
 }
 
 void Program::add(Submission& submission, DeviceValues& outputs) {
-  for (const Type& type : submission.signature->output_types) outputs.push_back(c10::make_intrusive<DeviceValue>(type, device_));
+  for (const Type& type : submission.signature->output_types)
+    outputs.push_back(c10::make_intrusive<DeviceValue>(type, device_));
   record(submission, outputs);
 }
 
@@ -200,7 +202,8 @@ std::vector<int64_t> Program::choose_aliases(const std::vector<int64_t>& live, c
   }
   std::vector<bool> taken(live.size());
   const auto give = [&](size_t leaf, size_t output) {
-    if (aliases[leaf] >= 0 || taken[output] || !donatable[leaf] || leaves_[leaf]->type != results_[live[output]]->type) return;
+    if (aliases[leaf] >= 0 || taken[output] || !donatable[leaf] || leaves_[leaf]->type != results_[live[output]]->type)
+      return;
     aliases[leaf] = static_cast<int64_t>(output);
     taken[output] = true;
   };
@@ -250,7 +253,8 @@ std::string Program::module(const std::vector<int64_t>& live, const std::vector<
       const int64_t operand = operands_[call.first_input + k];
       arguments.push_back(operand < 0 ? leaves[~operand] : results[operand]);
     }
-    for (Value& v : e.op("func.call", arguments, "callee = @" + s.function, s.output_types)) results.push_back(std::move(v));
+    for (Value& v : e.op("func.call", arguments, "callee = @" + s.function, s.output_types))
+      results.push_back(std::move(v));
   }
   Values returned;
   for (const int64_t i : live) returned.push_back(results[i]);

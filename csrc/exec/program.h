@@ -27,8 +27,8 @@ struct Submission {
 using DeviceValues = c10::SmallVector<DeviceValuePtr, 4>;
 
 // Appends the packs of numbers to a program's arguments. A pack that was sent last is not sent again.
-void upload_numbers(LoadedProgram& program, const std::vector<double>& doubles, const std::vector<int64_t>& integers, int device,
-                    c10::SmallVectorImpl<PJRT_Buffer*>& arguments);
+void upload_numbers(LoadedProgram& program, const std::vector<double>& doubles, const std::vector<int64_t>& integers,
+                    int device, c10::SmallVectorImpl<PJRT_Buffer*>& arguments);
 
 class Program {
  public:

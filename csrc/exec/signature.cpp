@@ -163,7 +163,8 @@ void choose_format(CallSpec& spec) {
     if (!channels_last) {
       result.view.strides = row_major_strides(sizes);
     } else {
-      const auto strides = rank == 4 ? c10::get_channels_last_strides_2d(sizes) : c10::get_channels_last_strides_3d(sizes);
+      const auto strides =
+          rank == 4 ? c10::get_channels_last_strides_2d(sizes) : c10::get_channels_last_strides_3d(sizes);
       result.view.strides.assign(strides.begin(), strides.end());
     }
   }
@@ -183,7 +184,8 @@ void infer_results(CallSpec& spec) {
   const Call call = make_call(scratch, spec, inputs, {});
   spec.results.clear();
   for (const Type& type : spec.row->shape(call)) {
-    spec.results.push_back({type.dtype != at::ScalarType::Undefined, View{type.dtype, type.dims, row_major_strides(type.dims), 0}});
+    spec.results.push_back(
+        {type.dtype != at::ScalarType::Undefined, View{type.dtype, type.dims, row_major_strides(type.dims), 0}});
   }
 }
 
@@ -218,7 +220,8 @@ std::unique_ptr<Signature> lower(const CallSpec& given, bool& observed_more) {
     TORCH_INTERNAL_ASSERT(values[i].defined() && values[i].type == expected, "the lowering of ", spec.row->name,
                           " returned ", values[i].defined() ? to_string(values[i].type) : "nothing", " as result ", i,
                           ", PyTorch's Meta kernel says ", expected);
-    const Type natural = is_dense(result.view) ? natural_type(result.view) : Type(result.view.dtype, {result.view.extent()});
+    const Type natural =
+        is_dense(result.view) ? natural_type(result.view) : Type(result.view.dtype, {result.view.extent()});
     outputs.push_back(write(e, zero(e, natural), result.view, values[i]));
   }
   // Several written arguments may be views of one cell: each write starts from the one before.
@@ -226,12 +229,13 @@ std::unique_ptr<Signature> lower(const CallSpec& given, bool& observed_more) {
   for (size_t i = 0; i < spec.written.size(); ++i) {
     const OperandSpec& operand = written_operand(spec, spec.written[i]);
     const Value& x = values[fresh + i];
-    TORCH_INTERNAL_ASSERT(x.defined() && x.dims() == operand.view.sizes, "the lowering of ", spec.row->name, " returned ",
-                          x.defined() ? to_string(x.type) : "nothing", " for a written argument of ",
+    TORCH_INTERNAL_ASSERT(x.defined() && x.dims() == operand.view.sizes, "the lowering of ", spec.row->name,
+                          " returned ", x.defined() ? to_string(x.type) : "nothing", " for a written argument of ",
                           Type(operand.view.dtype, operand.view.sizes));
     TORCH_CHECK(!at::isComplexType(x.dtype()) || at::isComplexType(operand.view.dtype), "result type ", x.dtype(),
                 " can't be cast to the desired output type ", operand.view.dtype);
-    cells[operand.cell] = write(e, cells[operand.cell], operand.view, through(e, operand, e.convert(x, operand.view.dtype)));
+    cells[operand.cell] =
+        write(e, cells[operand.cell], operand.view, through(e, operand, e.convert(x, operand.view.dtype)));
     // Batch norm in evaluation writes what it read.
     if (cells[operand.cell].id == inputs.cells[operand.cell].id) continue;
     auto& written = signature->written_cells;

@@ -22,7 +22,7 @@ struct OperandSpec {
   View view;
   bool wrapped_number = false;
   bool conjugate = false, negative = false;  // of the lazy views, which PyTorch lets through to matrix products
-  bool read = true;  // false: only written (out=)
+  bool read = true;                          // false: only written (out=)
   bool defined() const { return cell >= 0 || number >= 0; }
 };
 // A Python number: number `number` of the call, and its present value.
@@ -30,8 +30,9 @@ struct NumberSpec {
   int number = -1;
   at::Scalar value;
 };
-using ArgumentSpec = std::variant<std::monostate, OperandSpec, std::vector<OperandSpec>, NumberSpec, std::vector<NumberSpec>,
-                                  bool, int64_t, std::vector<int64_t>, std::vector<bool>, std::string>;
+using ArgumentSpec =
+    std::variant<std::monostate, OperandSpec, std::vector<OperandSpec>, NumberSpec, std::vector<NumberSpec>, bool,
+                 int64_t, std::vector<int64_t>, std::vector<bool>, std::string>;
 
 // How a number of a call travels: as f64, i64, or a pair of f64.
 enum class NumberKind : uint8_t { kDouble, kInteger, kComplex };
@@ -50,10 +51,10 @@ struct CallSpec {
   const Row* row = nullptr;
   std::vector<std::string> names;  // of the arguments
   std::vector<ArgumentSpec> arguments;
-  std::vector<Type> cells;         // the value types of the distinct cells
-  std::vector<bool> cell_empty;    // never written: reads as zeros, and is no input
+  std::vector<Type> cells;       // the value types of the distinct cells
+  std::vector<bool> cell_empty;  // never written: reads as zeros, and is no input
   std::vector<NumberKind> numbers;
-  std::vector<ResultSpec> results;    // fresh ones; unknown until Meta ran, unless `shape` of the row gives them
+  std::vector<ResultSpec> results;  // fresh ones; unknown until Meta ran, unless `shape` of the row gives them
   std::vector<WrittenSpec> written;
   Call::Context context;
 };
@@ -67,10 +68,10 @@ struct Signature {
   std::vector<int> input_cells;     // which cells are inputs, in order
   std::vector<NumberKind> numbers;  // which are inputs too, all of them
   bool random = false;
-  int64_t draws = 0;                // counter steps a call takes from the generator
+  int64_t draws = 0;  // counter steps a call takes from the generator
   std::vector<ResultSpec> results;
-  std::vector<Type> output_types;   // of the defined results' values, then of the written cells' new values
-  std::vector<int> written_cells;   // in the order of the outputs
+  std::vector<Type> output_types;  // of the defined results' values, then of the written cells' new values
+  std::vector<int> written_cells;  // in the order of the outputs
 };
 
 // Fills spec.results by the shape function of the row. REQUIRES: it has one.

@@ -40,8 +40,8 @@ Value threshold(const Activation& a) {
 Value elu(const Activation& a) {
   Emitter& e = a.e;
   const Value exponent = e.multiply(a.x, a.number("input_scale"));
-  const Value negative = e.multiply(e.unary("exponential_minus_one", exponent),
-                                    e.multiply(a.number("alpha"), a.number("scale")));
+  const Value negative =
+      e.multiply(e.unary("exponential_minus_one", exponent), e.multiply(a.number("alpha"), a.number("scale")));
   return e.select(e.compare("LT", a.x, 0), negative, e.multiply(a.x, a.number("scale")));
 }
 
@@ -57,9 +57,7 @@ Value silu(Emitter& e, const Value& x) { return e.multiply(x, sigmoid(e, x)); }
 
 Value mish(Emitter& e, const Value& x) { return e.multiply(x, tanh_softplus(e, x)); }
 
-Value hardtanh(const Activation& a) {
-  return a.e.minimum(a.e.maximum(a.x, a.number("min_val")), a.number("max_val"));
-}
+Value hardtanh(const Activation& a) { return a.e.minimum(a.e.maximum(a.x, a.number("min_val")), a.number("max_val")); }
 
 // min(max(x + 3, 0), 6)
 Value six_step(Emitter& e, const Value& x) { return e.minimum(e.maximum(e.add(x, 3), 0), 6); }
@@ -117,7 +115,8 @@ Values lower_rrelu(Emitter& e, const Call& c) {
   const Value upper = c.number("upper", x.type);
   Value output, noise;
   if (c.flag("training")) {
-    const Value drawn = e.add(lower, e.multiply(draw_uniform(e, bits_of(c), x.dtype(), x.dims()), e.subtract(upper, lower)));
+    const Value drawn =
+        e.add(lower, e.multiply(draw_uniform(e, bits_of(c), x.dtype(), x.dims()), e.subtract(upper, lower)));
     const Value slope = e.select(e.compare("LE", x, 0), drawn, e.constant_like(1, x));
     output = e.convert(e.multiply(x, slope), dtype);
     noise = e.convert(slope, dtype);

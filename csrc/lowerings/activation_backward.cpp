@@ -84,9 +84,7 @@ Value softplus(const Activation& a) {
   return e.select(e.compare("GT", scaled, a.number("threshold")), a.grad, soft);
 }
 
-Value log_sigmoid(const Activation& a) {
-  return a.e.multiply(a.grad, a.e.unary("logistic", a.e.negate(a.x)));
-}
+Value log_sigmoid(const Activation& a) { return a.e.multiply(a.grad, a.e.unary("logistic", a.e.negate(a.x))); }
 
 // x is the output here.
 Value sigmoid_from_output(const Activation& a) {

@@ -73,10 +73,9 @@ Value near_k0(Emitter& e, const Value& x) {
 
 Value near_k1(Emitter& e, const Value& x) {
   const Value held = e.minimum(x, 2);
-  const Value growing =
-      e.multiply(e.multiply(exponential(e, held), held), near_i(e, held, chebyshev::kI1eSmall));
-  const Value sum = e.add(e.multiply(log(e, e.multiply(held, 0.5)), growing),
-                          e.divide(near_k(e, held, chebyshev::kK1Small), held));
+  const Value growing = e.multiply(e.multiply(exponential(e, held), held), near_i(e, held, chebyshev::kI1eSmall));
+  const Value sum =
+      e.add(e.multiply(log(e, e.multiply(held, 0.5)), growing), e.divide(near_k(e, held, chebyshev::kK1Small), held));
   return e.select(e.compare("EQ", x, 0), like(e, kInfinity, x), sum);
 }
 
@@ -114,11 +113,11 @@ Wave wave(Emitter& e, const Value& a, int order) {
   const Value difference = e.multiply(e.subtract(s, c), M_SQRT1_2);
   const Value scale = root(e, e.divide(kTwoOverPi, held));
   if (order == 0) {
-    return {chebyshev_sum(e, t, chebyshev::kP0),
-            e.multiply(inverse, chebyshev_sum(e, t, chebyshev::kQ0)), difference, sum, scale};
+    return {chebyshev_sum(e, t, chebyshev::kP0), e.multiply(inverse, chebyshev_sum(e, t, chebyshev::kQ0)), difference,
+            sum, scale};
   }
-  return {chebyshev_sum(e, t, chebyshev::kP1), e.multiply(inverse, chebyshev_sum(e, t, chebyshev::kQ1)),
-          e.negate(sum), difference, scale};
+  return {chebyshev_sum(e, t, chebyshev::kP1), e.multiply(inverse, chebyshev_sum(e, t, chebyshev::kQ1)), e.negate(sum),
+          difference, scale};
 }
 Value far_j(Emitter& e, const Wave& w) {
   return e.multiply(w.scale, e.subtract(e.multiply(w.p, w.cosine), e.multiply(w.q, w.sine)));
@@ -141,8 +140,8 @@ Value j1(Emitter& e, const Value& x) {
 
 Value y0(Emitter& e, const Value& x) {
   const Value logarithm = e.multiply(log(e, x), kTwoOverPi);
-  const Value near = e.add(near_zero(e, x, chebyshev::kY0Small),
-                           e.multiply(logarithm, near_zero(e, x, chebyshev::kJ0Small)));
+  const Value near =
+      e.add(near_zero(e, x, chebyshev::kY0Small), e.multiply(logarithm, near_zero(e, x, chebyshev::kJ0Small)));
   return e.select(e.compare("LE", x, 8), near, far_y(e, wave(e, x, 0)));
 }
 
@@ -176,9 +175,9 @@ Value airy_ai(Emitter& e, const Value& x) {
   const Value right = e.maximum(x, 2);
   const Value right_argument = airy_argument(e, right);
   const Value right_t = e.subtract(e.divide(2 * airy_argument(2), right_argument), 1);
-  const Value decay = e.divide(
-      e.multiply(exponential(e, e.negate(right_argument)), chebyshev_sum(e, right_t, chebyshev::kAiryDecay)),
-      e.multiply(root(e, root(e, right)), 2 * std::sqrt(M_PI)));
+  const Value decay =
+      e.divide(e.multiply(exponential(e, e.negate(right_argument)), chebyshev_sum(e, right_t, chebyshev::kAiryDecay)),
+               e.multiply(root(e, root(e, right)), 2 * std::sqrt(M_PI)));
 
   const Value left = e.maximum(e.negate(x), 6);
   const Value left_argument = airy_argument(e, left);
@@ -189,11 +188,9 @@ Value airy_ai(Emitter& e, const Value& x) {
   const Value p = chebyshev_sum(e, left_t, chebyshev::kAiryWaveP);
   const Value q = e.multiply(inverse, chebyshev_sum(e, left_t, chebyshev::kAiryWaveQ));
   const Value swing = e.subtract(e.multiply(p, e.add(s, c)), e.multiply(q, e.subtract(c, s)));
-  const Value oscillation = e.divide(e.multiply(swing, M_SQRT1_2),
-                                     e.multiply(root(e, root(e, left)), std::sqrt(M_PI)));
+  const Value oscillation = e.divide(e.multiply(swing, M_SQRT1_2), e.multiply(root(e, root(e, left)), std::sqrt(M_PI)));
 
-  const Value value = e.select(e.compare("GT", x, 2), decay,
-                               e.select(e.compare("LT", x, -6), oscillation, middle));
+  const Value value = e.select(e.compare("GT", x, 2), decay, e.select(e.compare("LT", x, -6), oscillation, middle));
   return e.select(is_infinite(e, x), like(e, kNan, x), value);
 }
 

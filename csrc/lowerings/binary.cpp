@@ -34,10 +34,12 @@ Value lower_add(Emitter& e, const Call& c) {
 void refuse_bools(const Call& c) {
   const bool self = c.common_dtype(Promote::kDefault, {"self"}) == at::kBool;
   const bool other = c.common_dtype(Promote::kDefault, {"other"}) == at::kBool;
-  TORCH_CHECK(!self || !other, "Subtraction, the `-` operator, with two bool tensors is not supported. "
-                               "Use the `^` or `logical_xor()` operator instead.");
-  TORCH_CHECK(!self && !other, "Subtraction, the `-` operator, with a bool tensor is not supported. "
-                               "If you are trying to invert a mask, use the `~` or `logical_not()` operator instead.");
+  TORCH_CHECK(!self || !other,
+              "Subtraction, the `-` operator, with two bool tensors is not supported. "
+              "Use the `^` or `logical_xor()` operator instead.");
+  TORCH_CHECK(!self && !other,
+              "Subtraction, the `-` operator, with a bool tensor is not supported. "
+              "If you are trying to invert a mask, use the `~` or `logical_not()` operator instead.");
 }
 
 Value lower_sub(Emitter& e, const Call& c) {
@@ -161,8 +163,8 @@ void add_binary(Table& t) {
     add_math(t, "aten::remainder" + overload, modulo, "self", "other", Promote::kDefault);
     add_math(t, "aten::fmod" + overload, c_remainder, "self", "other", Promote::kDefault);
     t.add("aten::copysign" + overload, lower_copysign);
-    for (const auto& [name, direction] : {std::pair{"eq", "EQ"}, {"ne", "NE"}, {"lt", "LT"}, {"le", "LE"},
-                                          {"gt", "GT"}, {"ge", "GE"}}) {
+    for (const auto& [name, direction] :
+         {std::pair{"eq", "EQ"}, {"ne", "NE"}, {"lt", "LT"}, {"le", "LE"}, {"gt", "GT"}, {"ge", "GE"}}) {
       t.comparison(std::string("aten::") + name + overload, direction);
     }
   }

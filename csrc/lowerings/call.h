@@ -46,15 +46,15 @@ struct NumberArgument {
   Value operand;
 };
 
-using Argument = std::variant<std::monostate,  // None, or an undefined tensor
+using Argument = std::variant<std::monostate,                               // None, or an undefined tensor
                               TensorArgument, std::vector<TensorArgument>,  // undefined elements: !defined()
-                              NumberArgument, std::vector<NumberArgument>, bool, int64_t,
-                              std::vector<int64_t>, std::vector<bool>, std::string>;
+                              NumberArgument, std::vector<NumberArgument>, bool, int64_t, std::vector<int64_t>,
+                              std::vector<bool>, std::string>;
 
 // How a pointwise op chooses the dtype it computes in (torch's ELEMENTWISE_TYPE_PROMOTION_KIND).
 enum class Promote {
-  kDefault,     // the operands' common dtype
-  kIntToFloat,  // as kDefault, integers and bool become the default dtype
+  kDefault,         // the operands' common dtype
+  kIntToFloat,      // as kDefault, integers and bool become the default dtype
   kComplexToFloat,  // kDefault for computing; the result is real (abs)
 };
 
@@ -66,13 +66,13 @@ class Call {
     bool tpu = false;  // compiled for a TPU (also ahead of time), not for a host
   };
 
-  Call(Emitter& emitter, std::vector<std::string> names, std::vector<Argument> arguments,
-       std::vector<Type> results, Context context, Observations& observations, Value random_state);
+  Call(Emitter& emitter, std::vector<std::string> names, std::vector<Argument> arguments, std::vector<Type> results,
+       Context context, Observations& observations, Value random_state);
 
   // An argument of the call that `element` makes.
   struct Passed {
-    std::string name;    // there
-    std::string from;    // the argument here; of a list, its i-th element. Empty: `constant`
+    std::string name;  // there
+    std::string from;  // the argument here; of a list, its i-th element. Empty: `constant`
     Argument constant;
   };
   // The call of a one-tensor row that a foreach row makes for its i-th tensors. What it observes
@@ -80,16 +80,15 @@ class Call {
   Call element(size_t i, const std::vector<Passed>& arguments, const Type& result) const;
 
   // --- tensors, by argument name
-  bool has(std::string_view name) const;  // neither None nor undefined
-  Value tensor(std::string_view name) const;        // REQUIRES: has(name)
-  bool contiguous(std::string_view name) const;     // as Tensor.is_contiguous(). REQUIRES: has(name)
-  Values tensors(std::string_view name) const;      // a TensorList; undefined entries stay undefined
+  bool has(std::string_view name) const;         // neither None nor undefined
+  Value tensor(std::string_view name) const;     // REQUIRES: has(name)
+  bool contiguous(std::string_view name) const;  // as Tensor.is_contiguous(). REQUIRES: has(name)
+  Values tensors(std::string_view name) const;   // a TensorList; undefined entries stay undefined
   // `tensor` converted to common_dtype() of all tensors and numbers of the call, or of `among`.
   Value promoted(std::string_view name, Promote how = Promote::kDefault) const;
   // torch.result_type of the arguments named (all tensors and Scalars if none is named), which counts 0-d
   // and wrapped numbers as PyTorch does.
-  at::ScalarType common_dtype(Promote how = Promote::kDefault,
-                              const std::vector<std::string_view>& among = {}) const;
+  at::ScalarType common_dtype(Promote how = Promote::kDefault, const std::vector<std::string_view>& among = {}) const;
 
   // --- numbers: operands, converted to `dtype`, 0-d
   Value number(std::string_view name, at::ScalarType dtype) const;
@@ -101,7 +100,7 @@ class Call {
   at::Scalar scalar(std::string_view name) const;
   double real(std::string_view name) const;
   std::vector<double> reals(std::string_view name) const;
-  bool is_number(std::string_view name) const;  // given, and a number rather than a tensor
+  bool is_number(std::string_view name) const;           // given, and a number rather than a tensor
   bool is_integral_number(std::string_view name) const;  // int or bool: the kind is always structural
 
   // --- structure
@@ -150,7 +149,7 @@ class Call {
   Context context_;
   Observations& observations_;
   std::vector<size_t> positions_;  // of the arguments, in observations_
-  Value random_state_;  // tensor<2xui64>, or undefined
+  Value random_state_;             // tensor<2xui64>, or undefined
   mutable int64_t draws_ = 0;
 };
 

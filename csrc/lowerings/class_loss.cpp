@@ -85,9 +85,7 @@ Value lower_nll_loss_backward(Emitter& e, const Call& c) {
 
 // --- margin losses, over [N, C]; a vector is a batch of one, a number a vector.
 
-Value as_matrix(Emitter& e, const Value& x) {
-  return x.rank() == 2 ? x : e.reshape(x, {1, x.type.numel()});
-}
+Value as_matrix(Emitter& e, const Value& x) { return x.rank() == 2 ? x : e.reshape(x, {1, x.type.numel()}); }
 
 // 1 / C, or 1 / (N C) for a mean: what one term adds to the loss.
 double term_weight(const Value& self, Reduction how) {
@@ -184,8 +182,8 @@ Value label_margins(Emitter& e, const MultiLabel& m, const Value& is_target) {
   const Dims cube = {m.self.dim(0), m.self.dim(1), m.self.dim(1)};
   const Value picked = gather_along(e, m.self, 1, e.maximum(m.classes, 0));
   const Value z = e.add(e.subtract(1, broadcast_along(e, picked, cube, {2})), broadcast_along(e, m.self, cube, {1}));
-  const Value counts = e.logical_and(broadcast_along(e, m.valid, cube, {2}),
-                                     e.logical_not(broadcast_along(e, is_target, cube, {1})));
+  const Value counts =
+      e.logical_and(broadcast_along(e, m.valid, cube, {2}), e.logical_not(broadcast_along(e, is_target, cube, {1})));
   return e.select(e.logical_and(counts, e.compare("GT", z, 0)), z, e.constant_like(0, z));
 }
 

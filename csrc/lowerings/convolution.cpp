@@ -308,9 +308,9 @@ Values lower_convolution_backward_overrideable(Emitter& e, const Call& c) {
 }  // namespace
 
 void add_convolution(Table& t) {
-  t.add("aten::convolution_overrideable", lower_convolution_overrideable).with_shape([](const Call& c) {
-    return std::vector<Type>{output_type(c)};
-  }).in_format_of({"input", "weight"});
+  t.add("aten::convolution_overrideable", lower_convolution_overrideable)
+      .with_shape([](const Call& c) { return std::vector<Type>{output_type(c)}; })
+      .in_format_of({"input", "weight"});
   t.add("aten::convolution_backward_overrideable", lower_convolution_backward_overrideable)
       .with_shape(gradient_types)
       .in_format_of({"input", "weight"});

@@ -52,9 +52,9 @@ Ctc ctc_operands(Emitter& e, const Call& c) {
 
   const Value blank = scalar(e, c.integer("blank"), at::kInt);
   const Type label(at::kInt, {ctc.batch, ctc.symbols});
-  ctc.label = longest == 0 ? broadcast_to(e, blank, label.dims)
-                           : e.pad(padded_targets(e, c.tensor("targets"), lengths, longest), blank, {0, 1},
-                                   {0, 1}, {0, 1});
+  ctc.label = longest == 0
+                  ? broadcast_to(e, blank, label.dims)
+                  : e.pad(padded_targets(e, c.tensor("targets"), lengths, longest), blank, {0, 1}, {0, 1}, {0, 1});
   const Dims all = {ctc.times, ctc.batch, ctc.symbols};
   ctc.of_label = gather_along(e, ctc.log_probs, 2, broadcast_to(e, ctc.label, all));
   ctc.input_lengths = e.list(c.integers("input_lengths"), at::kInt);
@@ -65,8 +65,7 @@ Ctc ctc_operands(Emitter& e, const Call& c) {
 // log(exp(a) + exp(b) + exp(c)), -inf of three -inf.
 Value log_sum_exp(Emitter& e, const Value& a, const Value& b, const Value& c) {
   const Value largest = e.maximum(e.maximum(a, b), c);
-  const Value shift =
-      e.select(e.compare("EQ", largest, -kInfinity), e.constant_like(0, largest), largest);
+  const Value shift = e.select(e.compare("EQ", largest, -kInfinity), e.constant_like(0, largest), largest);
   const auto power = [&](const Value& v) { return e.unary("exponential", e.subtract(v, shift)); };
   return e.add(e.unary("log", e.add(e.add(power(a), power(b)), power(c))), shift);
 }
@@ -115,15 +114,15 @@ Value alphas(Emitter& e, const Ctc& ctc) {
   const Value where = e.iota(ctc.label.type, 1);
   // The first row starts with the blank before the label, or with its first symbol.
   const Value starts = e.compare("LE", where, 1);
-  return recur(e, ctc, skips(e, ctc, 2), {starts}, /*backwards=*/false,
-               [&](const Value& t, const Value& previous, const Value& emitted, const Value& skip,
-                   const Values& constants) {
-                 const Value none = e.constant_like(-kInfinity, previous);
-                 const Value two = e.select(skip, moved(e, previous, 2), none);
-                 const Value later = e.add(log_sum_exp(e, previous, moved(e, previous, 1), two), emitted);
-                 const Value first = e.select(constants[0], emitted, none);
-                 return e.select(e.compare("EQ", t, 0), first, later);
-               });
+  return recur(
+      e, ctc, skips(e, ctc, 2), {starts}, /*backwards=*/false,
+      [&](const Value& t, const Value& previous, const Value& emitted, const Value& skip, const Values& constants) {
+        const Value none = e.constant_like(-kInfinity, previous);
+        const Value two = e.select(skip, moved(e, previous, 2), none);
+        const Value later = e.add(log_sum_exp(e, previous, moved(e, previous, 1), two), emitted);
+        const Value first = e.select(constants[0], emitted, none);
+        return e.select(e.compare("EQ", t, 0), first, later);
+      });
 }
 
 Value betas(Emitter& e, const Ctc& ctc) {
@@ -132,17 +131,17 @@ Value betas(Emitter& e, const Ctc& ctc) {
   const Value where = e.iota(ctc.label.type, 1);
   const Value ends = e.logical_or(e.compare("EQ", where, last), e.compare("EQ", where, e.subtract(last, 1)));
   const Value last_time = broadcast_along(e, e.subtract(ctc.input_lengths, 1), row, {1});
-  return recur(e, ctc, skips(e, ctc, -2), {ends, last_time}, /*backwards=*/true,
-               [&](const Value& t, const Value& previous, const Value& emitted, const Value& skip,
-                   const Values& constants) {
-                 const Value none = e.constant_like(-kInfinity, previous);
-                 const Value time = broadcast_to(e, t, row);
-                 const Value two = e.select(skip, moved(e, previous, -2), none);
-                 const Value earlier = e.add(log_sum_exp(e, previous, moved(e, previous, -1), two), emitted);
-                 const Value first = e.select(constants[0], emitted, none);
-                 return e.select(e.compare("EQ", time, constants[1]), first,
-                                 e.select(e.compare("LT", time, constants[1]), earlier, none));
-               });
+  return recur(
+      e, ctc, skips(e, ctc, -2), {ends, last_time}, /*backwards=*/true,
+      [&](const Value& t, const Value& previous, const Value& emitted, const Value& skip, const Values& constants) {
+        const Value none = e.constant_like(-kInfinity, previous);
+        const Value time = broadcast_to(e, t, row);
+        const Value two = e.select(skip, moved(e, previous, -2), none);
+        const Value earlier = e.add(log_sum_exp(e, previous, moved(e, previous, -1), two), emitted);
+        const Value first = e.select(constants[0], emitted, none);
+        return e.select(e.compare("EQ", time, constants[1]), first,
+                        e.select(e.compare("LT", time, constants[1]), earlier, none));
+      });
 }
 
 // The negative log likelihood, [N], and alpha, [N, T, L].

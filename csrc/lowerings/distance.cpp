@@ -78,9 +78,7 @@ PairIndices pair_indices(Emitter& e, int64_t n) {
   const Value exact = e.convert(k, at::kDouble);
   const Value root = e.unary("sqrt", e.subtract(middle * middle - 1, e.multiply(exact, 2)));
   Value first = e.convert(e.unary("floor", e.subtract(middle, root)), type.dtype);
-  const auto start = [&](const Value& i) {
-    return e.divide(e.multiply(i, e.subtract(2 * n - 1, i)), 2);
-  };
+  const auto start = [&](const Value& i) { return e.divide(e.multiply(i, e.subtract(2 * n - 1, i)), 2); };
   // Rounding may have missed by one.
   first = e.subtract(first, e.convert(e.compare("GT", start(first), k), type.dtype));
   const Value next = e.add(first, 1);

@@ -62,12 +62,12 @@ Value draw_normal(Emitter& e, const Bits& bits, at::ScalarType dtype, c10::IntAr
   const int64_t half = (size + 1) / 2;
   const bool is_double = dtype == at::kDouble;
   const Value word = bits(is_double ? at::kUInt64 : at::kUInt32, {half});
-  const Value u = e.multiply(e.add(e.convert(word, dtype), at::Scalar(0.5)),
-                             at::Scalar(std::ldexp(1.0, is_double ? -64 : -32)));
+  const Value u =
+      e.multiply(e.add(e.convert(word, dtype), at::Scalar(0.5)), at::Scalar(std::ldexp(1.0, is_double ? -64 : -32)));
   const Value radius = e.unary("sqrt", e.multiply(e.unary("log", u), at::Scalar(-2)));
   const Value angle = e.multiply(draw_uniform(e, bits, dtype, {half}), at::Scalar(2 * M_PI));
-  const Value pairs = e.concatenate(
-      {e.multiply(radius, e.unary("cosine", angle)), e.multiply(radius, e.unary("sine", angle))}, 0);
+  const Value pairs =
+      e.concatenate({e.multiply(radius, e.unary("cosine", angle)), e.multiply(radius, e.unary("sine", angle))}, 0);
   return e.reshape(slice_dim(e, pairs, 0, 0, size), dims);
 }
 
@@ -107,8 +107,8 @@ Values draw_until(Emitter& e, const Bits& bits, const Values& carried,
       return e.random_bits(state, Type(dtype, dims));
     };
     Values next = body(fresh, Values(in.begin() + 2, in.end()));
-    next.insert(next.begin(), {e.add(in[0], e.list({int64_t{0}, int64_t{1} << 40}, at::kUInt64)),
-                               e.add(in[1], at::Scalar(1))});
+    next.insert(next.begin(),
+                {e.add(in[0], e.list({int64_t{0}, int64_t{1} << 40}, at::kUInt64)), e.add(in[1], at::Scalar(1))});
     return next;
   };
   const Values result = e.while_loop(init, condition, step);

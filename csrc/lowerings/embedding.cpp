@@ -14,9 +14,7 @@ namespace {
 constexpr int64_t kSum = 0, kMean = 1, kMax = 2;  // embedding_bag's modes
 
 // `x` of [n] as [n, columns].
-Value as_rows(Emitter& e, const Value& x, int64_t columns) {
-  return e.broadcast_in_dim(x, {x.dim(0), columns}, {0});
-}
+Value as_rows(Emitter& e, const Value& x, int64_t columns) { return e.broadcast_in_dim(x, {x.dim(0), columns}, {0}); }
 
 // How often each of `size` rows is named by `index`, read back at `index`: at least 1.
 Value frequency(Emitter& e, const Value& index, int64_t size, at::ScalarType dtype) {
@@ -64,8 +62,7 @@ Value lower_embedding_dense_backward(Emitter& e, const Call& c) {
 Value row_norms(Emitter& e, const Value& x, double p) {
   const Value size = e.unary("abs", x);
   if (std::isinf(p)) {
-    return p > 0 ? max(e, size, {1})
-                 : e.reduce(size, e.highest(Type(x.dtype(), {})), {1}, "minimum");
+    return p > 0 ? max(e, size, {1}) : e.reduce(size, e.highest(Type(x.dtype(), {})), {1}, "minimum");
   }
   if (p == 0) return sum(e, e.convert(e.compare("NE", x, at::Scalar(0)), x.dtype()), {1});
   if (p == 1) return sum(e, size, {1});
@@ -111,15 +108,15 @@ Values lower_embedding_bag(Emitter& e, const Call& c) {
   const at::ScalarType compute = opmath(weight.dtype());
 
   const Value starts = normalized_index(e, slice_dim(e, offsets, 0, 0, bags), count, false);
-  const Value marks = scatter_rows(e, e.constant(0, Type(at::kInt, {count})), 0, starts,
-                                   e.constant(1, Type(at::kInt, {bags})), "add");
+  const Value marks =
+      scatter_rows(e, e.constant(0, Type(at::kInt, {count})), 0, starts, e.constant(1, Type(at::kInt, {bags})), "add");
   const Value bag = e.subtract(running_sum(e, marks), at::Scalar(1));
 
   Value where = normalized_index(e, indices, weight.dim(0), false);
   const Value keeps = e.compare("NE", where, at::Scalar(padding));
   const Value target = e.select(keeps, bag, e.constant(bags, bag.type));
-  const Value sizes = scatter_rows(e, e.constant(0, Type(at::kInt, {bags})), 0, target,
-                                   e.constant(1, Type(at::kInt, {count})), "add");
+  const Value sizes =
+      scatter_rows(e, e.constant(0, Type(at::kInt, {bags})), 0, target, e.constant(1, Type(at::kInt, {count})), "add");
   Value rows = e.convert(take(e, weight, 0, where), compute);
   if (c.has("per_sample_weights")) {
     rows = e.multiply(rows, as_rows(e, e.convert(c.tensor("per_sample_weights"), compute), columns));
@@ -195,8 +192,8 @@ Value lower_embedding_bag_per_sample_weights_backward(Emitter& e, const Call& c)
   const at::ScalarType compute = opmath(grad.dtype());
   const Value bag = normalized_index(e, c.tensor("offset2bag"), grad.dim(0), false);
   const Value where = normalized_index(e, indices, weight.dim(0), false);
-  const Value products = e.multiply(e.convert(take(e, grad, 0, bag), compute),
-                                    e.convert(take(e, weight, 0, where), compute));
+  const Value products =
+      e.multiply(e.convert(take(e, grad, 0, bag), compute), e.convert(take(e, weight, 0, where), compute));
   const Value sums = sum(e, products, {1});
   const Value padded = e.compare("EQ", where, at::Scalar(c.integer_or("padding_idx", -1)));
   return e.convert(e.select(padded, e.constant_like(0, sums), sums), grad.dtype());

@@ -15,8 +15,8 @@ namespace {
 // one rounding, to the result's dtype.
 Value lower_arange(Emitter& e, const Call& c) {
   const Type& result = c.result();
-  const bool integral = c10::isIntegralType(result.dtype, true) ||
-                        (c.is_integral_number("start") && c.is_integral_number("step"));
+  const bool integral =
+      c10::isIntegralType(result.dtype, true) || (c.is_integral_number("start") && c.is_integral_number("step"));
   const Type type(integral ? at::kLong : at::kDouble, result.dims);
   if (result.numel() == 0) return e.constant(0, result);
   Value x = e.iota(type, 0);
@@ -105,8 +105,7 @@ Value triangle_indices(Emitter& e, const Call& c, std::string_view direction) {
   const int64_t columns = c.integer("col");
   const int64_t offset = std::clamp(c.integer("offset"), -rows - 1, columns + 1);
   const Type places(at::kInt, {rows, columns});
-  const Value inside =
-      e.compare(direction, e.iota(places, 1), e.add(e.iota(places, 0), at::Scalar(offset)));
+  const Value inside = e.compare(direction, e.iota(places, 1), e.add(e.iota(places, 0), at::Scalar(offset)));
   const Value flat = true_positions(e, flatten(e, inside), result.dims[1]);
   const Dims row = {1, result.dims[1]};
   return e.convert(e.concatenate({e.reshape(e.divide(flat, at::Scalar(columns)), row),

@@ -30,13 +30,12 @@ Value zeta(Emitter& e, const Value& x, const Value& q) {
     return e.logical_and(e.compare("LT", at, 1), e.compare("LT", steps, 1024));
   };
   const Values state = e.while_loop(
-      {x, q, zero, zero},
-      [&](const Values& s) -> Values { return {any_of(e, before_one(s[1], s[3]))}; },
+      {x, q, zero, zero}, [&](const Values& s) -> Values { return {any_of(e, before_one(s[1], s[3]))}; },
       [&](const Values& s) -> Values {
         const Value active = before_one(s[1], s[3]);
         const Value term = e.power(s[1], e.negate(s[0]));
-        return {s[0], e.select(active, e.add(s[1], 1), s[1]),
-                e.select(active, e.add(s[2], term), s[2]), e.add(s[3], 1)};
+        return {s[0], e.select(active, e.add(s[1], 1), s[1]), e.select(active, e.add(s[2], term), s[2]),
+                e.add(s[3], 1)};
       });
   const Value rest = e.binary("chlo.zeta", x, state[1]);
   // Where its factors overflow, only the first term is left.
@@ -100,14 +99,13 @@ Value lower_mvlgamma(Emitter& e, const Call& c) {
 // x^a exp(-x) / gamma(a + 1). For larger a by Stirling's series around x = a, where the direct form
 // would cancel.
 Value gamma_density(Emitter& e, const Value& a, const Value& x) {
-  const Value direct =
-      e.subtract(e.subtract(e.multiply(a, e.unary("log", x)), x), lgamma(e, one_plus(e, a)));
+  const Value direct = e.subtract(e.subtract(e.multiply(a, e.unary("log", x)), x), lgamma(e, one_plus(e, a)));
   const Value deviation = e.divide(e.subtract(x, a), a);
   const Value exponent = e.multiply(a, e.subtract(e.unary("log_plus_one", deviation), deviation));
   const Value inverse = reciprocal(e, a);
   const Value z = square(e, inverse);
-  const Value series = e.multiply(
-      inverse, e.subtract(1.0 / 12, e.multiply(z, e.subtract(1.0 / 360, e.multiply(z, 1.0 / 1260)))));
+  const Value series =
+      e.multiply(inverse, e.subtract(1.0 / 12, e.multiply(z, e.subtract(1.0 / 360, e.multiply(z, 1.0 / 1260)))));
   const Value scale = e.multiply(e.unary("log", e.multiply(a, 2 * M_PI)), 0.5);
   const Value stirling = e.subtract(e.subtract(exponent, series), scale);
   return e.unary("exponential", e.select(e.compare("GT", a, 10), stirling, direct));
@@ -165,8 +163,13 @@ Value gamma_fraction(Emitter& e, const Value& a, const Value& x) {
         const Value factor = e.multiply(next_c, next_d);
         // What has converged stays: further factors would only add rounding.
         const Value active = e.compare("GT", e.unary("abs", one_minus(e, s[5])), precision);
-        return {k, next_b, next_c, next_d, e.select(active, e.multiply(s[4], factor), s[4]),
-                e.select(active, factor, s[5]), s[6]};
+        return {k,
+                next_b,
+                next_c,
+                next_d,
+                e.select(active, e.multiply(s[4], factor), s[4]),
+                e.select(active, factor, s[5]),
+                s[6]};
       })[4];
 }
 
@@ -200,8 +203,7 @@ Value normal_form(Emitter& e, const Value& a, const Value& x, bool upper) {
   const Value first = e.select(e.compare("LT", e.unary("abs", eta), 0.03), near, far);
   const Value second = polynomial({1.0 / 378, -1.0 / 288, -1.0 / 540});
   const Value exponent = e.multiply(a, half_square);
-  const Value scale = e.divide(e.unary("exponential", e.negate(exponent)),
-                               e.unary("sqrt", e.multiply(a, 2 * M_PI)));
+  const Value scale = e.divide(e.unary("exponential", e.negate(exponent)), e.unary("sqrt", e.multiply(a, 2 * M_PI)));
   const Value correction = e.multiply(scale, e.add(first, e.divide(second, a)));
   const Value signed_root = e.multiply(eta, e.unary("sqrt", e.multiply(a, 0.5)));
   const Value tail = e.multiply(e.unary("chlo.erfc", upper ? signed_root : e.negate(signed_root)), 0.5);
@@ -212,22 +214,19 @@ Value normal_form(Emitter& e, const Value& a, const Value& x, bool upper) {
 Value incomplete_gamma(Emitter& e, const Value& a, const Value& x, bool upper) {
   const Value one = like(e, 1, x);
   const Value zero = like(e, 0, x);
-  const Value regular = e.logical_and(
-      e.logical_and(e.compare("GT", a, 0), e.unary("is_finite", a)),
-      e.logical_and(e.compare("GT", x, 0), e.unary("is_finite", x)));
+  const Value regular = e.logical_and(e.logical_and(e.compare("GT", a, 0), e.unary("is_finite", a)),
+                                      e.logical_and(e.compare("GT", x, 0), e.unary("is_finite", x)));
   const Value near = e.compare("LT", x, one_plus(e, a));
   const Value by_normal = e.logical_and(regular, e.compare("GT", a, kManyTerms));
   const Value by_terms = e.logical_and(regular, e.logical_not(by_normal));
   const Value by_series = e.logical_and(by_terms, near);
   const Value by_fraction = e.logical_and(by_terms, e.logical_not(near));
   const Value density = gamma_density(e, e.select(by_terms, a, one), e.select(by_terms, x, one));
-  const Value series = e.multiply(
-      density, gamma_series(e, e.select(by_series, a, one), e.select(by_series, x, zero)));
-  const Value fraction = e.multiply(
-      e.multiply(density, a),
-      gamma_fraction(e, e.select(by_fraction, a, one), e.select(by_fraction, x, like(e, 2, x))));
-  const Value of_terms = upper ? e.select(near, one_minus(e, series), fraction)
-                               : e.select(near, series, one_minus(e, fraction));
+  const Value series = e.multiply(density, gamma_series(e, e.select(by_series, a, one), e.select(by_series, x, zero)));
+  const Value fraction = e.multiply(e.multiply(density, a), gamma_fraction(e, e.select(by_fraction, a, one),
+                                                                           e.select(by_fraction, x, like(e, 2, x))));
+  const Value of_terms =
+      upper ? e.select(near, one_minus(e, series), fraction) : e.select(near, series, one_minus(e, fraction));
   const Value value = e.select(by_normal, normal_form(e, a, x, upper), of_terms);
 
   const Value none = upper ? one : zero;

@@ -77,12 +77,10 @@ Reflectors householder_qr(Emitter& e, const Value& a) {
     const Value reflected = reflect(e, state[0], h.v, conjugate(e, h.tau));
     const Value at_k = position_is(e, "EQ", column.dims(), 1, k);
     const Value above = position_is(e, "LT", column.dims(), 1, k);
-    const Value stored =
-        e.select(above, column, e.select(at_k, spread(e, h.beta, column.dims()), h.v));
+    const Value stored = e.select(above, column, e.select(at_k, spread(e, h.beta, column.dims()), h.v));
     const Value right = position_is(e, "GT", whole, 2, k);
     const Value is_column = position_is(e, "EQ", whole, 2, k);
-    const Value next =
-        e.select(right, reflected, e.select(is_column, broadcast_to(e, stored, whole), state[0]));
+    const Value next = e.select(right, reflected, e.select(is_column, broadcast_to(e, stored, whole), state[0]));
     return {next, with_element(e, state[1], k, e.reshape(h.tau, {batch}))};
   });
   return {end[0], end[1]};

@@ -46,8 +46,7 @@ Indexed find_indexed(Emitter& e, const Value& x, const Values& indices) {
   }
   found.starts = e.concatenate(columns, static_cast<int64_t>(shape.size()));
 
-  const bool adjacent =
-      found.dims.back() - found.dims.front() + 1 == static_cast<int64_t>(found.dims.size());
+  const bool adjacent = found.dims.back() - found.dims.front() + 1 == static_cast<int64_t>(found.dims.size());
   const int64_t at = adjacent ? found.dims.front() : 0;
   const auto insert_shape = [&] { found.result.insert(found.result.end(), shape.begin(), shape.end()); };
   if (at == 0) insert_shape();

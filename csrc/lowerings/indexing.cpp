@@ -51,8 +51,8 @@ Value scatter_rows(Emitter& e, const Value& x, int64_t dim, const Value& index, 
   dims.index_vector_dim = 1;
   const Value base = e.convert(x, compute);
   const Value rows = e.convert(updates, compute);
-  const Value result = name.empty() ? e.scatter(base, index, rows, dims)
-                                    : e.scatter(base, index, rows, dims, on_dtype(name, compute));
+  const Value result =
+      name.empty() ? e.scatter(base, index, rows, dims) : e.scatter(base, index, rows, dims, on_dtype(name, compute));
   return e.convert(result, x.dtype());
 }
 
@@ -60,7 +60,8 @@ Value scatter_elements(Emitter& e, const Value& x, int64_t dim, const Value& ind
                        std::string_view name) {
   if (index.type.numel() == 0) return x;
   if (x.rank() == 0) {
-    return e.reshape(scatter_elements(e, at_least_1d(e, x), 0, at_least_1d(e, index), at_least_1d(e, updates), name), {});
+    return e.reshape(scatter_elements(e, at_least_1d(e, x), 0, at_least_1d(e, index), at_least_1d(e, updates), name),
+                     {});
   }
   const Value where = at_least_1d(e, index);
   const Dims zeros(static_cast<size_t>(x.rank()), 0);
@@ -70,15 +71,14 @@ Value scatter_elements(Emitter& e, const Value& x, int64_t dim, const Value& ind
   Dims corner = where.dims();
   corner[dim] = x.dim(dim);
   const Value base = e.convert(e.slice(x, zeros, corner), compute);
-  Value written = scatter_along(e, base, dim, normalized_index(e, where, x.dim(dim), false), given, on_dtype(name, compute));
+  Value written =
+      scatter_along(e, base, dim, normalized_index(e, where, x.dim(dim), false), given, on_dtype(name, compute));
   written = e.convert(written, x.dtype());
   if (corner == x.dims()) return written;
   return e.dynamic_update_slice(x, written, Values(static_cast<size_t>(x.rank()), scalar(e, 0, at::kInt)));
 }
 
-Value running_sum(Emitter& e, const Value& x) {
-  return scan(e, x, scalar(e, 0, x.dtype()), x.rank() - 1, "add");
-}
+Value running_sum(Emitter& e, const Value& x) { return scan(e, x, scalar(e, 0, x.dtype()), x.rank() - 1, "add"); }
 
 Value running_count(Emitter& e, const Value& mask) {
   return running_sum(e, e.convert(mask, position_dtype(mask.dim(mask.rank() - 1))));
@@ -91,8 +91,8 @@ Value true_positions(Emitter& e, const Value& mask, int64_t size) {
   if (size == 0 || total == 0) return none;
   const Value count = running_count(e, mask);
   // The slot of each true element; the others go beyond the end, where writes are dropped.
-  const Value slot = e.select(mask, e.subtract(count, at::Scalar(1)),
-                              e.constant(std::max<int64_t>(size, total), count.type));
+  const Value slot =
+      e.select(mask, e.subtract(count, at::Scalar(1)), e.constant(std::max<int64_t>(size, total), count.type));
   return scatter_rows(e, none, 0, slot, e.iota(count.type, 0), "");
 }
 

@@ -67,14 +67,12 @@ Value rotate(Emitter& e, const Value& x, int64_t dim, const Rotation& r, bool co
   const int64_t h = x.dim(dim) / 2;
   const Value top = slice_dim(e, x, dim, 0, h);
   const Value bottom = slice_dim(e, x, dim, h, 2 * h);
-  const auto spread = [&](const Value& v) {
-    return e.broadcast_in_dim(e.convert(v, x.dtype()), top.dims(), {0, dim});
-  };
+  const auto spread = [&](const Value& v) { return e.broadcast_in_dim(e.convert(v, x.dtype()), top.dims(), {0, dim}); };
   const Value c = spread(r.cosine);
   const Value s = spread(r.sine);
   const Value turned = e.multiply(bottom, spread(conjugated ? conjugate(e, r.phase) : r.phase));
-  return e.concatenate({e.subtract(e.multiply(c, top), e.multiply(s, turned)),
-                        e.add(e.multiply(s, top), e.multiply(c, turned))}, dim);
+  return e.concatenate(
+      {e.subtract(e.multiply(c, top), e.multiply(s, turned)), e.add(e.multiply(s, top), e.multiply(c, turned))}, dim);
 }
 
 // The next round of a round-robin tournament, where j plays h + j: all but the first move on by one place.
@@ -108,12 +106,12 @@ Values play_rounds(Emitter& e, int64_t size, const Values& state,
 }
 
 // Whether pairs are worth a rotation: vectors that are neither orthogonal nor `tiny`.
-Value overlapping(Emitter& e, const Value& alpha, const Value& beta, const Value& gamma, int64_t length, const Value& tiny) {
+Value overlapping(Emitter& e, const Value& alpha, const Value& beta, const Value& gamma, int64_t length,
+                  const Value& tiny) {
   const double tolerance = epsilon(gamma.dtype()) * std::max(2.0, std::sqrt(static_cast<double>(length)));
   const Value bound = e.multiply(e.multiply(e.unary("sqrt", alpha), e.unary("sqrt", beta)), tolerance);
   const Value threshold = e.broadcast_in_dim(tiny, alpha.dims(), {0});
-  return e.logical_and(e.compare("GT", magnitude(e, gamma), bound),
-                       e.compare("GT", e.minimum(alpha, beta), threshold));
+  return e.logical_and(e.compare("GT", magnitude(e, gamma), bound), e.compare("GT", e.minimum(alpha, beta), threshold));
 }
 
 // Rotates the vectors x[b, j, :length] of each batch until they are orthogonal; what follows in
@@ -200,8 +198,11 @@ Svd svd(Emitter& e, const Value& a, bool vectors, bool full) {
   const int64_t n = a.dim(2);
   const int64_t k = std::min(m, n);
   if (a.type.numel() == 0) {
-    const auto square = [&](int64_t rows, int64_t columns) { return identity(e, a.type.with({a.dim(0), rows, columns})); };
-    return {square(m, full ? m : k), zeros(e, Type(c10::toRealValueType(a.dtype()), {a.dim(0), k})), square(full ? n : k, n)};
+    const auto square = [&](int64_t rows, int64_t columns) {
+      return identity(e, a.type.with({a.dim(0), rows, columns}));
+    };
+    return {square(m, full ? m : k), zeros(e, Type(c10::toRealValueType(a.dtype()), {a.dim(0), k})),
+            square(full ? n : k, n)};
   }
   if (m >= n) return tall_svd(e, a, vectors, full);
   Svd flipped = tall_svd(e, adjoint(e, a), vectors, full);
@@ -225,7 +226,8 @@ Eigh eigh(Emitter& e, const Value& a) {
   const Value x = with_columns(e, with_rows(e, divided(e, a, scale), size), size);
   const Value sizes = magnitude(e, x);
   const Value total = e.unary("sqrt", e.reduce(e.multiply(sizes, sizes), 0, {1, 2}, "add"));
-  const Value tolerance = e.broadcast_in_dim(e.multiply(total, epsilon(a.dtype()) / static_cast<double>(n)), {batch, h}, {0});
+  const Value tolerance =
+      e.broadcast_in_dim(e.multiply(total, epsilon(a.dtype()) / static_cast<double>(n)), {batch, h}, {0});
 
   // State: V^H A V, V^H. Rows and columns are rotated alike; what a rotation makes zero is set to it.
   const Values end = play_rounds(e, size, {x, identity(e, x.type)}, [&](const Values& in) -> std::pair<Values, Value> {
@@ -241,21 +243,25 @@ Eigh eigh(Emitter& e, const Value& a) {
     const Value both = e.concatenate({active, active}, 1);
     const Value pair = e.logical_and(e.compare("EQ", distance, h), e.broadcast_in_dim(both, rotated.dims(), {0, 1}));
     const Value cleared = e.select(pair, zeros(e, rotated.type), rotated);
-    return {{next_round(e, next_round(e, cleared, 1), 2), next_round(e, rotate(e, in[1], 1, r, /*conjugated=*/true), 1)}, r.any};
+    return {
+        {next_round(e, next_round(e, cleared, 1), 2), next_round(e, rotate(e, in[1], 1, r, /*conjugated=*/true), 1)},
+        r.any};
   });
 
   Value values = e.real(diagonals(e, end[0]));
   const Value vectors = end[1];
   if (size > n) {
     // Behind all others: the vector that was appended.
-    const Value appended = e.compare("GT", magnitude(e, e.reshape(slice_dim(e, vectors, 2, n, size), {batch, size})), 0.5);
+    const Value appended =
+        e.compare("GT", magnitude(e, e.reshape(slice_dim(e, vectors, 2, n, size), {batch, size})), 0.5);
     values = e.select(appended, e.broadcast_in_dim(e.highest(values.type), values.dims(), {}), values);
   }
   const Value order = sort_with_indices(e, values, 1, /*descending=*/false).second;
   const Value rows = polished(e, with_columns(e, rows_at(e, vectors, slice_dim(e, order, 1, 0, n)), n));
   const Value columns = adjoint(e, rows);
   // v^H A v: the rotated diagonal has gathered the rounding of every rotation.
-  const Value quotients = e.real(e.reduce(e.multiply(rows, transposed(e, product(e, divided(e, a, scale), columns))), 0, {2}, "add"));
+  const Value quotients =
+      e.real(e.reduce(e.multiply(rows, transposed(e, product(e, divided(e, a, scale), columns))), 0, {2}, "add"));
   const Value ascending = sort_with_indices(e, quotients, 1, /*descending=*/false).first;
   return {e.multiply(ascending, e.broadcast_in_dim(scale, {batch, n}, {0})), columns};
 }

@@ -15,22 +15,23 @@ namespace {
 Values cholesky_by_columns(Emitter& e, const Value& a) {
   const int64_t batch = a.dim(0);
   const Dims whole = a.dims();
-  return repeat(e, 0, 1, a.dim(1), {a, zeros(e, {at::kInt, {batch}})}, [&](const Value& k, const Values& state) -> Values {
-    const Value column = column_at(e, state[0], k);
-    const Value pivot = e.reshape(e.real(row_at(e, column, k)), {batch});
-    const Value ok = e.logical_and(e.compare("EQ", state[1], 0), e.compare("GT", pivot, 0));
-    const Value root = e.unary("sqrt", e.select(ok, pivot, e.constant_like(1, pivot)));
-    const Value divided = e.divide(column, e.broadcast_in_dim(e.convert(root, a.dtype()), column.dims(), {0}));
-    const Value below = position_is(e, "GE", column.dims(), 1, k);
-    const Value l = e.select(below, divided, column);
-    const Value rest = e.select(position_is(e, "GT", column.dims(), 1, k), divided, zeros(e, column.type));
-    const Value outer = e.multiply(broadcast_to(e, rest, whole), broadcast_to(e, adjoint(e, rest), whole));
-    const Value reduced = e.subtract(state[0], outer);
-    const Value next = e.select(position_is(e, "EQ", whole, 2, k), broadcast_to(e, l, whole), reduced);
-    const Value number = e.broadcast_in_dim(e.add(k, 1), {batch}, {});
-    const Value failed = e.logical_and(e.compare("EQ", state[1], 0), e.logical_not(ok));
-    return {e.select(e.broadcast_in_dim(ok, whole, {0}), next, state[0]), e.select(failed, number, state[1])};
-  });
+  return repeat(
+      e, 0, 1, a.dim(1), {a, zeros(e, {at::kInt, {batch}})}, [&](const Value& k, const Values& state) -> Values {
+        const Value column = column_at(e, state[0], k);
+        const Value pivot = e.reshape(e.real(row_at(e, column, k)), {batch});
+        const Value ok = e.logical_and(e.compare("EQ", state[1], 0), e.compare("GT", pivot, 0));
+        const Value root = e.unary("sqrt", e.select(ok, pivot, e.constant_like(1, pivot)));
+        const Value divided = e.divide(column, e.broadcast_in_dim(e.convert(root, a.dtype()), column.dims(), {0}));
+        const Value below = position_is(e, "GE", column.dims(), 1, k);
+        const Value l = e.select(below, divided, column);
+        const Value rest = e.select(position_is(e, "GT", column.dims(), 1, k), divided, zeros(e, column.type));
+        const Value outer = e.multiply(broadcast_to(e, rest, whole), broadcast_to(e, adjoint(e, rest), whole));
+        const Value reduced = e.subtract(state[0], outer);
+        const Value next = e.select(position_is(e, "EQ", whole, 2, k), broadcast_to(e, l, whole), reduced);
+        const Value number = e.broadcast_in_dim(e.add(k, 1), {batch}, {});
+        const Value failed = e.logical_and(e.compare("EQ", state[1], 0), e.logical_not(ok));
+        return {e.select(e.broadcast_in_dim(ok, whole, {0}), next, state[0]), e.select(failed, number, state[1])};
+      });
 }
 
 // The factor and info of batches [b, n, n]; only the lower or upper triangle is read.

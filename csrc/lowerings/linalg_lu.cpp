@@ -16,9 +16,7 @@ Value nothing(Emitter& e, at::ScalarType dtype) { return zeros(e, {dtype, {0}});
 
 // PyTorch's own choice for determinants, on which their derivative formulas rely: a row-major real
 // matrix is factorized as the column-major matrix that it also is, its transpose.
-bool factorizes_transpose(const Call& c) {
-  return c.contiguous("A") && !c10::isComplexType(c.tensor("A").dtype());
-}
+bool factorizes_transpose(const Call& c) { return c.contiguous("A") && !c10::isComplexType(c.tensor("A").dtype()); }
 
 Lu factorize(Emitter& e, const Call& c, bool transpose) {
   const Value a = as_batch(e, c.tensor("A"));
@@ -44,8 +42,8 @@ Values lower_linalg_lu(Emitter& e, const Call& c) {
   const Dims batch = batch_of(a.dims());
   const Lu lu = lu_factor(e, as_batch(e, a), c.flag("pivot"));
   const auto [l, u] = unpacked(e, lu.factors);
-  const Value p = c.flag("pivot") ? from_batch(e, permutation_matrix(e, lu.permutation, a.dtype()), batch)
-                                  : nothing(e, a.dtype());
+  const Value p =
+      c.flag("pivot") ? from_batch(e, permutation_matrix(e, lu.permutation, a.dtype()), batch) : nothing(e, a.dtype());
   return {p, from_batch(e, l, batch), from_batch(e, u, batch)};
 }
 

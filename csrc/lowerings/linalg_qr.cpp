@@ -53,7 +53,8 @@ Value lower_ormqr(Emitter& e, const Call& c) {
   const bool transpose = c.flag("transpose");
   Value x = as_batch(e, other);
   // C Q is (Q^H C^H)^H.
-  x = c.flag("left") ? apply_reflectors(e, q, x, transpose) : adjoint(e, apply_reflectors(e, q, adjoint(e, x), !transpose));
+  x = c.flag("left") ? apply_reflectors(e, q, x, transpose)
+                     : adjoint(e, apply_reflectors(e, q, adjoint(e, x), !transpose));
   return from_batch(e, x, batch_of(other.dims()));
 }
 

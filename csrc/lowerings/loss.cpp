@@ -15,8 +15,7 @@ struct Pair {
 
 Pair operands(Emitter& e, const Call& c) {
   const at::ScalarType dtype = opmath(c.common_dtype(Promote::kDefault, {"self", "target"}));
-  const auto [self, target] =
-      broadcast(e, e.convert(c.tensor("self"), dtype), e.convert(c.tensor("target"), dtype));
+  const auto [self, target] = broadcast(e, e.convert(c.tensor("self"), dtype), e.convert(c.tensor("target"), dtype));
   return {self, target};
 }
 
@@ -77,8 +76,8 @@ Value lower_smooth_l1_loss_backward(Emitter& e, const Call& c) {
   const auto [self, target] = operands(e, c);
   const Value difference = e.subtract(self, target);
   const Value beta = c.number("beta", difference.type);
-  return finish_gradient(e, c, clamped_difference(e, difference, beta, e.divide(difference, beta),
-                                                  e.constant_like(1, difference)));
+  return finish_gradient(
+      e, c, clamped_difference(e, difference, beta, e.divide(difference, beta), e.constant_like(1, difference)));
 }
 
 // z < delta ? z^2 / 2 : delta (z - delta / 2).
@@ -118,8 +117,7 @@ Value lower_binary_cross_entropy(Emitter& e, const Call& c) {
   const auto [self, target] = operands(e, c);
   const Value log_of_one_minus = e.maximum(e.unary("log_plus_one", e.negate(self)), -100);
   const Value log_of_self = e.maximum(e.unary("log", self), -100);
-  const Value loss =
-      e.subtract(e.multiply(e.subtract(target, 1), log_of_one_minus), e.multiply(target, log_of_self));
+  const Value loss = e.subtract(e.multiply(e.subtract(target, 1), log_of_one_minus), e.multiply(target, log_of_self));
   return finish_loss(e, c, weighted(e, c, loss));
 }
 

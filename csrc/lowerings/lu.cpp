@@ -17,13 +17,13 @@ Value pivot_row(Emitter& e, const Value& column, const Value& k) {
   const Value above = position_is(e, "LT", size.dims(), 1, k);
   size = e.select(above, e.constant_like(-1, size), size);
   const Value rows = e.iota(size.type.with(at::kInt), 1);
-  const Values best = e.reduce({size, rows}, {scalar(e, -2, size.dtype()), scalar(e, 0, at::kInt)}, {1},
-                               [&](const Values& in) {
-                                 const Value earlier = e.compare("LT", in[3], in[1]);
-                                 const Value tie = e.logical_and(e.compare("EQ", in[2], in[0]), earlier);
-                                 const Value wins = e.logical_or(e.compare("GT", in[2], in[0]), tie);
-                                 return Values{e.select(wins, in[2], in[0]), e.select(wins, in[3], in[1])};
-                               });
+  const Values best =
+      e.reduce({size, rows}, {scalar(e, -2, size.dtype()), scalar(e, 0, at::kInt)}, {1}, [&](const Values& in) {
+        const Value earlier = e.compare("LT", in[3], in[1]);
+        const Value tie = e.logical_and(e.compare("EQ", in[2], in[0]), earlier);
+        const Value wins = e.logical_or(e.compare("GT", in[2], in[0]), tie);
+        return Values{e.select(wins, in[2], in[0]), e.select(wins, in[3], in[1])};
+      });
   // A column of NaNs has no largest element.
   return e.maximum(best[1], e.broadcast_in_dim(k, best[1].dims(), {}));
 }
@@ -72,8 +72,8 @@ Lu lu_factor(Emitter& e, const Value& a, bool pivot) {
     const Value pivot_value = column_at(e, row_p, k);
     const Value singular = e.compare("EQ", pivot_value, 0);
     const Value divisor = e.select(singular, e.constant_like(1, pivot_value), pivot_value);
-    const Value factors = e.divide(unsqueeze(e, exchanged(e, column, k, p), 2),
-                                   e.broadcast_in_dim(divisor, {batch, m, 1}, {0, 1, 2}));
+    const Value factors =
+        e.divide(unsqueeze(e, exchanged(e, column, k, p), 2), e.broadcast_in_dim(divisor, {batch, m, 1}, {0, 1, 2}));
     const Value below = position_is(e, "GT", whole.dims, 1, k);
     const Value spread = broadcast_to(e, factors, whole.dims);
     const Value reduced = e.subtract(swapped, e.multiply(spread, broadcast_to(e, row_p, whole.dims)));

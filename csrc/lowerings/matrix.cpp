@@ -29,9 +29,7 @@ Value resized(Emitter& e, const Value& x, int64_t dim, int64_t size) {
 
 Value zeros(Emitter& e, const Type& type) { return e.constant(0, type); }
 
-Dims batch_of(c10::IntArrayRef dims, int64_t matrix_dims) {
-  return Dims(dims.begin(), dims.end() - matrix_dims);
-}
+Dims batch_of(c10::IntArrayRef dims, int64_t matrix_dims) { return Dims(dims.begin(), dims.end() - matrix_dims); }
 
 Value as_batch(Emitter& e, const Value& x) {
   TORCH_INTERNAL_ASSERT(x.rank() >= 2, "matrices of ", x.type);

@@ -46,8 +46,7 @@ Row& add_math(Table& t, std::string_view name, UnaryMath math, std::string_view 
   });
 }
 
-Row& add_math(Table& t, std::string_view name, BinaryMath math, std::string_view a, std::string_view b,
-              Promote how) {
+Row& add_math(Table& t, std::string_view name, BinaryMath math, std::string_view a, std::string_view b, Promote how) {
   return t.add(name, [math, a, b, how](Emitter& e, const Call& c) -> Values {
     const at::ScalarType dtype = c.common_dtype(how, {a, b});
     const Values xs = operands(e, c, {a, b}, dtype);
@@ -82,9 +81,7 @@ Value any_of(Emitter& e, const Value& pred) {
   return all.empty() ? pred : e.reduce(pred, at::Scalar(false), all, "or");
 }
 
-Value conjugate(Emitter& e, const Value& x) {
-  return is_complex(x) ? e.complex(e.real(x), e.negate(e.imag(x))) : x;
-}
+Value conjugate(Emitter& e, const Value& x) { return is_complex(x) ? e.complex(e.real(x), e.negate(e.imag(x))) : x; }
 
 Value sigmoid(Emitter& e, const Value& x) {
   return is_complex(x) ? reciprocal(e, one_plus(e, e.unary("exponential", e.negate(x)))) : e.unary("logistic", x);
@@ -122,10 +119,14 @@ Value is_infinite(Emitter& e, const Value& x) {
 
 at::ScalarType bits_dtype(at::ScalarType dtype) {
   switch (c10::elementSize(dtype)) {
-    case 1: return at::kChar;
-    case 2: return at::kShort;
-    case 4: return at::kInt;
-    default: return at::kLong;
+    case 1:
+      return at::kChar;
+    case 2:
+      return at::kShort;
+    case 4:
+      return at::kInt;
+    default:
+      return at::kLong;
   }
 }
 
@@ -172,8 +173,7 @@ Value exp2(Emitter& e, const Value& x) {
   // Two factors, as neither 2^-140 nor 2^128 is a normal float.
   const Value n = e.convert(whole, bits_dtype(x.dtype()));
   const Value half = e.binary("shift_right_arithmetic", n, 1);
-  const Value scaled =
-      e.multiply(e.multiply(rest, power_of_two(e, half, x)), power_of_two(e, e.subtract(n, half), x));
+  const Value scaled = e.multiply(e.multiply(rest, power_of_two(e, half, x)), power_of_two(e, e.subtract(n, half), x));
   return e.select(is_nan(e, x), x, scaled);
 }
 
@@ -185,18 +185,16 @@ std::pair<Value, Value> split_exponent(Emitter& e, const Value& x) {
   const Value tiny = e.compare("LT", size, smallest_normal);
   const Value normal = e.select(tiny, e.multiply(x, lift), x);
   const Value bits = bits_of(e, normal);
-  const Value field = e.logical_and(e.binary("shift_right_logical", bits, layout.mantissa_bits),
-                                    layout.exponent_mask);
-  const Value shift = e.select(tiny, like(e, layout.bias - 1 + layout.mantissa_bits + 2, field),
-                               like(e, layout.bias - 1, field));
+  const Value field = e.logical_and(e.binary("shift_right_logical", bits, layout.mantissa_bits), layout.exponent_mask);
+  const Value shift =
+      e.select(tiny, like(e, layout.bias - 1 + layout.mantissa_bits + 2, field), like(e, layout.bias - 1, field));
   const Value exponent = e.subtract(field, shift);
   const int64_t rest = ~(layout.exponent_mask << layout.mantissa_bits);
-  const Value kept = e.logical_and(bits, x.dtype() == at::kFloat ? static_cast<int64_t>(static_cast<int32_t>(rest)) : rest);
-  const Value mantissa =
-      e.bitcast(e.logical_or(kept, (layout.bias - 1) << layout.mantissa_bits), x.type);
+  const Value kept =
+      e.logical_and(bits, x.dtype() == at::kFloat ? static_cast<int64_t>(static_cast<int32_t>(rest)) : rest);
+  const Value mantissa = e.bitcast(e.logical_or(kept, (layout.bias - 1) << layout.mantissa_bits), x.type);
   const Value plain = e.logical_or(e.compare("EQ", x, 0), e.logical_not(e.unary("is_finite", x)));
-  return {e.select(plain, x, mantissa),
-          e.convert(e.select(plain, like(e, 0, exponent), exponent), at::kInt)};
+  return {e.select(plain, x, mantissa), e.convert(e.select(plain, like(e, 0, exponent), exponent), at::kInt)};
 }
 
 Value log2(Emitter& e, const Value& x) {
@@ -218,8 +216,7 @@ Value sign_of(Emitter& e, const Value& x) {
     return c10::isSignedType(x.dtype()) ? e.unary("sign", x) : e.minimum(x, 1);
   }
   const Value zero = like(e, 0, x);
-  return e.select(e.compare("GT", x, 0), like(e, 1, x),
-                  e.select(e.compare("LT", x, 0), like(e, -1, x), zero));
+  return e.select(e.compare("GT", x, 0), like(e, 1, x), e.select(e.compare("LT", x, 0), like(e, -1, x), zero));
 }
 
 Value truncate(Emitter& e, const Value& x) {

@@ -76,8 +76,8 @@ Value chebyshev(Emitter& e, const Value& x, const Value& n, const Chebyshev& kin
   const Value by_loop = by_recurrence(e, x, looped, kind.first(e, x), chebyshev_step);
   const Value by_angle = kind.closed(e, e.unary("chlo.acos", e.select(closed, x, like(e, 0, x))), order);
   const Value below = kind.at_minus_one(e, order);
-  const Value end = e.select(e.compare("GT", x, 0), kind.at_one(e, order),
-                             e.select(is_even(e, order), below, e.negate(below)));
+  const Value end =
+      e.select(e.compare("GT", x, 0), kind.at_one(e, order), e.select(is_even(e, order), below, e.negate(below)));
   const Value value = e.select(at_end, end, e.select(closed, by_angle, by_loop));
   return e.select(e.compare("LT", order, 0), like(e, 0, x), value);
 }
@@ -89,10 +89,11 @@ Value one_for(Emitter& e, const Value& order) { return like(e, 1, order); }
 Value twice_plus_one(Emitter& e, const Value& order) { return one_plus(e, e.add(order, order)); }
 
 Value chebyshev_t(Emitter& e, const Value& x, const Value& n) {
-  return chebyshev(e, x, n,
-                   {[](Emitter&, const Value& v) { return v; },
-                    [](Emitter& f, const Value& angle, const Value& order) { return cosine(f, f.multiply(order, angle)); },
-                    one_for, one_for});
+  return chebyshev(
+      e, x, n,
+      {[](Emitter&, const Value& v) { return v; },
+       [](Emitter& f, const Value& angle, const Value& order) { return cosine(f, f.multiply(order, angle)); }, one_for,
+       one_for});
 }
 
 Value chebyshev_u(Emitter& e, const Value& x, const Value& n) {
@@ -141,9 +142,7 @@ Value hermite(Emitter& e, const Value& x, const Value& n, const Value& first, St
   const Value value = by_recurrence(e, x, e.minimum(order, 512), first, step);
   return within_hermite_orders(e, order, value);
 }
-Value hermite_h(Emitter& e, const Value& x, const Value& n) {
-  return hermite(e, x, n, e.add(x, x), hermite_h_step);
-}
+Value hermite_h(Emitter& e, const Value& x, const Value& n) { return hermite(e, x, n, e.add(x, x), hermite_h_step); }
 Value hermite_he(Emitter& e, const Value& x, const Value& n) { return hermite(e, x, n, x, hermite_he_step); }
 
 Value laguerre_l(Emitter& e, const Value& x, const Value& n) {

@@ -14,8 +14,7 @@ Value power(Emitter& e, const Value& base, const Value& exponent) {
   const at::ScalarType dtype = base.dtype();
   if (is_complex(base)) {
     const Value zero = like(e, 0, base);
-    const Value vanishes =
-        e.logical_and(e.compare("EQ", base, zero), e.compare("GT", e.real(exponent), 0));
+    const Value vanishes = e.logical_and(e.compare("EQ", base, zero), e.compare("GT", e.real(exponent), 0));
     return e.select(vanishes, zero, e.power(base, exponent));
   }
   if (c10::isIntegralType(dtype, /*includeBool=*/false) && !c10::isSignedType(dtype)) {

@@ -25,11 +25,16 @@ Value drawn(Emitter& e, at::ScalarType dtype, const Draw& draw) {
 // Bits of precision of a floating dtype.
 int precision_digits(at::ScalarType dtype) {
   switch (dtype) {
-    case at::kDouble: return 53;
-    case at::kFloat: return 24;
-    case at::kHalf: return 11;
-    case at::kBFloat16: return 8;
-    default: TORCH_CHECK_NOT_IMPLEMENTED(false, "tpu: no random numbers of dtype ", dtype, ".");
+    case at::kDouble:
+      return 53;
+    case at::kFloat:
+      return 24;
+    case at::kHalf:
+      return 11;
+    case at::kBFloat16:
+      return 8;
+    default:
+      TORCH_CHECK_NOT_IMPLEMENTED(false, "tpu: no random numbers of dtype ", dtype, ".");
   }
 }
 
@@ -47,8 +52,8 @@ Value lower_uniform(Emitter& e, const Call& c) {
     } else {
       // As many digits as the result has, so rounding never reaches 1.
       const int digits = precision_digits(part);
-      const Value word = e.binary("shift_right_logical", c.random_bits(at::kUInt32, result.dims),
-                                  at::Scalar(int64_t{32 - digits}));
+      const Value word =
+          e.binary("shift_right_logical", c.random_bits(at::kUInt32, result.dims), at::Scalar(int64_t{32 - digits}));
       unit = e.multiply(e.convert(word, dtype), at::Scalar(std::ldexp(1.0, -digits)));
     }
     if (c.equals("from", 0) && c.equals("to", 1)) return unit;
@@ -92,11 +97,12 @@ Value lower_normal_tensors(Emitter& e, const Call& c) {
 }
 
 Value lower_log_normal(Emitter& e, const Call& c) {
-  return e.convert(e.unary("exponential", [&] {
-                     const at::ScalarType dtype = draw_dtype(c.result().dtype);
-                     const Value x = standard_normal(e, c, dtype);
-                     return e.add(e.multiply(x, c.number("std", x.type)), c.number("mean", x.type));
-                   }()),
+  return e.convert(e.unary("exponential",
+                           [&] {
+                             const at::ScalarType dtype = draw_dtype(c.result().dtype);
+                             const Value x = standard_normal(e, c, dtype);
+                             return e.add(e.multiply(x, c.number("std", x.type)), c.number("mean", x.type));
+                           }()),
                    c.result().dtype);
 }
 
@@ -143,16 +149,25 @@ Value lower_bernoulli_tensor(Emitter& e, const Call& c) { return bernoulli_of_te
 // The largest number that random_ draws for a dtype.
 int64_t largest_random(at::ScalarType dtype) {
   switch (dtype) {
-    case at::kBool: return 1;
-    case at::kByte: return std::numeric_limits<uint8_t>::max();
-    case at::kChar: return std::numeric_limits<int8_t>::max();
-    case at::kShort: return std::numeric_limits<int16_t>::max();
-    case at::kUInt16: return std::numeric_limits<uint16_t>::max();
-    case at::kInt: return std::numeric_limits<int32_t>::max();
-    case at::kUInt32: return std::numeric_limits<uint32_t>::max();
+    case at::kBool:
+      return 1;
+    case at::kByte:
+      return std::numeric_limits<uint8_t>::max();
+    case at::kChar:
+      return std::numeric_limits<int8_t>::max();
+    case at::kShort:
+      return std::numeric_limits<int16_t>::max();
+    case at::kUInt16:
+      return std::numeric_limits<uint16_t>::max();
+    case at::kInt:
+      return std::numeric_limits<int32_t>::max();
+    case at::kUInt32:
+      return std::numeric_limits<uint32_t>::max();
     case at::kLong:
-    case at::kUInt64: return std::numeric_limits<int64_t>::max();
-    default: return int64_t{1} << precision_digits(dtype);
+    case at::kUInt64:
+      return std::numeric_limits<int64_t>::max();
+    default:
+      return int64_t{1} << precision_digits(dtype);
   }
 }
 
@@ -179,9 +194,8 @@ Value lower_randperm(Emitter& e, const Call& c) {
   if (result.numel() == 0) return e.constant(0, result);
   const Value keys = c.random_bits(at::kUInt64, result.dims);
   const Value order = e.iota(result.with(at::kInt), 0);
-  const Values sorted = e.sort({keys, order}, 0, true, [&](const Values& in) {
-    return Values{e.compare("LT", in[0], in[1])};
-  });
+  const Values sorted =
+      e.sort({keys, order}, 0, true, [&](const Values& in) { return Values{e.compare("LT", in[0], in[1])}; });
   return e.convert(sorted[1], result.dtype);
 }
 

@@ -18,13 +18,13 @@ namespace {
 // The position of the largest element along the last dim, which becomes of size 1.
 Value largest_at(Emitter& e, const Value& x) {
   const int64_t last = x.rank() - 1;
-  const Values best = e.reduce(
-      {x, e.iota(x.type.with(at::kInt), last)}, {e.lowest(Type(x.dtype(), {})), scalar(e, 0, at::kInt)}, {last},
-      [&](const Values& in) {
-        const Value later = e.logical_and(e.compare("EQ", in[2], in[0]), e.compare("GE", in[3], in[1]));
-        const Value keeps = e.logical_or(e.compare("GT", in[0], in[2]), later);
-        return Values{e.select(keeps, in[0], in[2]), e.select(keeps, in[1], in[3])};
-      });
+  const Values best = e.reduce({x, e.iota(x.type.with(at::kInt), last)},
+                               {e.lowest(Type(x.dtype(), {})), scalar(e, 0, at::kInt)}, {last}, [&](const Values& in) {
+                                 const Value later =
+                                     e.logical_and(e.compare("EQ", in[2], in[0]), e.compare("GE", in[3], in[1]));
+                                 const Value keeps = e.logical_or(e.compare("GT", in[0], in[2]), later);
+                                 return Values{e.select(keeps, in[0], in[2]), e.select(keeps, in[1], in[3])};
+                               });
   return unsqueeze(e, best[1], last);
 }
 
@@ -35,8 +35,8 @@ Value sample_with_replacement(Emitter& e, const Call& c, const Value& p, int64_t
   const Value ends = scan(e, p, scalar(e, 0, p.dtype()), last, "add");
   Dims dims = p.dims();
   dims[last] = samples;
-  const Value total = e.broadcast_in_dim(slice_dim(e, ends, last, categories - 1, categories), dims,
-                                         last == 0 ? Dims{0} : Dims{0, 1});
+  const Value total =
+      e.broadcast_in_dim(slice_dim(e, ends, last, categories - 1, categories), dims, last == 0 ? Dims{0} : Dims{0, 1});
   // Below the total even after rounding, so that the last category with any weight is the last answer.
   const double below_one = 1 - std::ldexp(1.0, p.dtype() == at::kDouble ? -52 : -23);
   const Value u = draw_uniform(e, bits_of(c), p.dtype(), dims);
@@ -103,8 +103,8 @@ Value poisson(Emitter& e, const Call& c, const Value& given) {
   const Value zero = e.constant_like(0, given);
   const Value valid = e.compare("GT", given, zero);
   const Value start = e.select(is_nan(e, given), given, zero);
-  const Values end = draw_until(
-      e, bits_of(c), {e.logical_not(valid), start, zero, given}, [&](const Bits& bits, const Values& in) {
+  const Values end =
+      draw_until(e, bits_of(c), {e.logical_not(valid), start, zero, given}, [&](const Bits& bits, const Values& in) {
         const Value& done = in[0];
         const Value& count = in[1];
         const Value& rate = in[3];
@@ -117,9 +117,10 @@ Value poisson(Emitter& e, const Call& c, const Value& given) {
         const Value scale = e.add(e.divide(at::Scalar(1.1328), e.subtract(b, at::Scalar(3.4))), at::Scalar(1.1239));
         const Value vr = e.subtract(at::Scalar(0.9277), e.divide(at::Scalar(3.6224), e.subtract(b, at::Scalar(2))));
         const Proposal p = propose(e, bits, a, b, e.add(rate, at::Scalar(0.43)), vr);
-        const Value density = e.subtract(e.subtract(e.multiply(p.k, e.unary("log", rate)), rate), log_factorial(e, p.k));
-        const Value fits = e.logical_and(e.compare("GE", p.k, at::Scalar(0)),
-                                         e.compare("LE", log_height(e, p, a, b, scale), density));
+        const Value density =
+            e.subtract(e.subtract(e.multiply(p.k, e.unary("log", rate)), rate), log_factorial(e, p.k));
+        const Value fits =
+            e.logical_and(e.compare("GE", p.k, at::Scalar(0)), e.compare("LE", log_height(e, p, a, b, scale), density));
         const Value accepted = e.logical_or(p.squeeze, fits);
 
         const Value counted = e.select(over, count, e.add(count, at::Scalar(1)));
@@ -152,8 +153,8 @@ Value lower_binomial(Emitter& e, const Call& c) {
   const Value p = e.select(flips, e.subtract(at::Scalar(1), given), given);
   const Value valid = e.logical_and(e.compare("GT", n, zero), e.compare("GT", p, zero));
   const Value start = e.select(is_nan(e, given), given, zero);
-  const Values end = draw_until(
-      e, bits_of(c), {e.logical_not(valid), start, zero, n, p}, [&](const Bits& bits, const Values& in) {
+  const Values end =
+      draw_until(e, bits_of(c), {e.logical_not(valid), start, zero, n, p}, [&](const Bits& bits, const Values& in) {
         const Value& done = in[0];
         const Value& count = in[1];
         const Value& n = in[3];
@@ -162,26 +163,26 @@ Value lower_binomial(Emitter& e, const Call& c) {
         const Value np = e.multiply(n, p);
         const Value small = e.compare("LT", np, at::Scalar(10));
         const Value u = draw_open_uniform(e, bits, at::kDouble, n.dims());
-        const Value gap =
-            e.unary("ceil", e.divide(e.unary("log", u), e.unary("log_plus_one", e.negate(p))));
+        const Value gap = e.unary("ceil", e.divide(e.unary("log", u), e.unary("log_plus_one", e.negate(p))));
         const Value reached = e.add(in[2], gap);
         const Value over = e.compare("GT", reached, n);
 
         const Value deviation = e.unary("sqrt", e.multiply(np, q));
         const Value b = e.add(e.multiply(deviation, at::Scalar(2.53)), at::Scalar(1.15));
-        const Value a = e.add(e.add(e.multiply(b, at::Scalar(0.0248)), e.multiply(p, at::Scalar(0.01))),
-                              at::Scalar(-0.0873));
+        const Value a =
+            e.add(e.add(e.multiply(b, at::Scalar(0.0248)), e.multiply(p, at::Scalar(0.01))), at::Scalar(-0.0873));
         const Value vr = e.subtract(at::Scalar(0.92), e.divide(at::Scalar(4.2), b));
         const Value scale = e.multiply(e.add(e.divide(at::Scalar(5.1), b), at::Scalar(2.83)), deviation);
         const Proposal proposal = propose(e, bits, a, b, e.add(np, at::Scalar(0.5)), vr);
         const Value& k = proposal.k;
         const Value mode = e.unary("floor", e.multiply(e.add(n, at::Scalar(1)), p));
-        const auto ways = [&](const Value& i) { return e.add(log_factorial(e, i), log_factorial(e, e.subtract(n, i))); };
-        const Value ratio = e.add(e.subtract(ways(mode), ways(k)),
-                                  e.multiply(e.subtract(k, mode), e.unary("log", e.divide(p, q))));
+        const auto ways = [&](const Value& i) {
+          return e.add(log_factorial(e, i), log_factorial(e, e.subtract(n, i)));
+        };
+        const Value ratio =
+            e.add(e.subtract(ways(mode), ways(k)), e.multiply(e.subtract(k, mode), e.unary("log", e.divide(p, q))));
         const Value inside = e.logical_and(e.compare("GE", k, at::Scalar(0)), e.compare("LE", k, n));
-        const Value fits =
-            e.logical_and(inside, e.compare("LE", log_height(e, proposal, a, b, scale), ratio));
+        const Value fits = e.logical_and(inside, e.compare("LE", log_height(e, proposal, a, b, scale), ratio));
         const Value accepted = e.logical_or(proposal.squeeze, fits);
 
         const Value counted = e.select(over, count, e.add(count, at::Scalar(1)));
@@ -200,9 +201,10 @@ Value gamma(Emitter& e, const Call& c, const Value& shape) {
   const Value d = e.subtract(raised, at::Scalar(1.0 / 3));
   const Value valid = e.compare("GT", shape, at::Scalar(0));
   const Value nan = e.constant_like(std::numeric_limits<double>::quiet_NaN(), shape);
-  const Value start = e.select(valid, e.constant_like(0, shape), e.select(is_nan(e, shape), nan, e.constant_like(0, shape)));
-  const Values end = draw_until(
-      e, bits_of(c), {e.logical_not(valid), start, d}, [&](const Bits& bits, const Values& in) {
+  const Value start =
+      e.select(valid, e.constant_like(0, shape), e.select(is_nan(e, shape), nan, e.constant_like(0, shape)));
+  const Values end =
+      draw_until(e, bits_of(c), {e.logical_not(valid), start, d}, [&](const Bits& bits, const Values& in) {
         const Value& d = in[2];
         const Value x = draw_normal(e, bits, dtype, d.dims());
         const Value scale = e.unary("rsqrt", e.multiply(d, at::Scalar(9)));
@@ -236,8 +238,8 @@ Value lower_sample_dirichlet(Emitter& e, const Call& c) {
   const int64_t last = self.rank() - 1;
   const Value samples = gamma(e, c, e.convert(self, at::kDouble));
   const Value total = broadcast_along(e, e.reduce(samples, 0, {last}, "add"), samples.dims(), {last});
-  const double least = self.dtype() == at::kDouble ? std::numeric_limits<double>::min()
-                                                   : std::numeric_limits<float>::min();
+  const double least =
+      self.dtype() == at::kDouble ? std::numeric_limits<double>::min() : std::numeric_limits<float>::min();
   return e.convert(e.maximum(e.divide(samples, total), at::Scalar(least)), self.dtype());
 }
 

@@ -43,8 +43,7 @@ Values lower_thnn_fused_lstm_cell(Emitter& e, const Call& c) {
   }
   const Value cy = e.add(e.multiply(g[1], wide(e, c.tensor("cx"))), e.multiply(g[0], g[2]));
   const Value hy = e.multiply(g[3], e.unary("tanh", cy));
-  return {e.convert(hy, types[0].dtype), e.convert(cy, types[1].dtype),
-          e.convert(e.concatenate(g, 1), types[2].dtype)};
+  return {e.convert(hy, types[0].dtype), e.convert(cy, types[1].dtype), e.convert(e.concatenate(g, 1), types[2].dtype)};
 }
 
 std::vector<Type> lstm_gradient_types(const Call& c) {

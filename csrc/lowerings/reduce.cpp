@@ -49,8 +49,10 @@ std::vector<Type> nansum_type(const Call& c) {
   result.dtype = c.dtype("dtype").value_or(result.dtype);
   for (int64_t d = 0; d < type.rank(); ++d) {
     const bool reduced = std::find(dims.begin(), dims.end(), d) != dims.end();
-    if (!reduced) result.dims.push_back(type.dims[d]);
-    else if (c.flag("keepdim")) result.dims.push_back(1);
+    if (!reduced)
+      result.dims.push_back(type.dims[d]);
+    else if (c.flag("keepdim"))
+      result.dims.push_back(1);
   }
   return {result};
 }

@@ -113,8 +113,8 @@ Values lower_cumulative_extreme(Emitter& e, const Call& c) {
 Value log_add_exp(Emitter& e, const Value& a, const Value& b) {
   if (c10::isComplexType(a.dtype())) {
     const Value real_max = e.maximum(e.real(a), e.real(b));
-    const Value m = e.convert(
-        e.select(e.unary("is_finite", real_max), real_max, e.constant_like(0, real_max)), a.dtype());
+    const Value m =
+        e.convert(e.select(e.unary("is_finite", real_max), real_max, e.constant_like(0, real_max)), a.dtype());
     const Value total = e.add(e.unary("exponential", e.subtract(a, m)), e.unary("exponential", e.subtract(b, m)));
     return e.add(e.unary("log", total), m);
   }

@@ -73,9 +73,7 @@ std::string_view operation(const std::string& reduce) {
   return reduce == "add" ? "add" : "multiply";
 }
 
-Value filled_updates(const Call& c) {
-  return c.number("value", c.tensor("self").type.with(c.tensor("index").dims()));
-}
+Value filled_updates(const Call& c) { return c.number("value", c.tensor("self").type.with(c.tensor("index").dims())); }
 
 Value lower_scatter_src(Emitter& e, const Call& c) { return scatter_call(e, c, c.tensor("src"), ""); }
 
@@ -128,8 +126,9 @@ Value lower_index_add(Emitter& e, const Call& c) {
   Value source = rows.source;
   if (!c.equals("alpha", 1)) {
     const at::ScalarType compute = opmath(source.dtype());
-    source = compute == at::kBool ? e.logical_and(source, c.number("alpha", source.type))
-                                  : e.multiply(e.convert(source, compute), c.number("alpha", source.type.with(compute)));
+    source = compute == at::kBool
+                 ? e.logical_and(source, c.number("alpha", source.type))
+                 : e.multiply(e.convert(source, compute), c.number("alpha", source.type.with(compute)));
   }
   const Value self = e.convert(rows.self, source.dtype());
   const Value sums = scatter_rows(e, self, rows.dim, rows.index, source, "add");

@@ -32,17 +32,16 @@ Value places(Emitter& e, const Value& boundaries, const Value& values, bool righ
     Dims where;
     for (const auto d : c10::irange(boundaries.rank() - 1)) where.push_back(d);
     where.push_back(rank);
-    const Value left = stands_left(e, e.broadcast_in_dim(boundaries, all, where),
-                                   broadcast_along(e, values, all, {rank}), right);
+    const Value left =
+        stands_left(e, e.broadcast_in_dim(boundaries, all, where), broadcast_along(e, values, all, {rank}), right);
     return e.reduce(e.convert(left, at::kInt), 0, {rank}, "add");
   }
   Value low = e.constant(0, result);
   Value high = e.constant(n, result);
   for (int64_t width = n; width > 0; width /= 2) {
     const Value middle = e.add(low, e.divide(e.subtract(high, low), 2));
-    const Value boundary = boundaries.rank() == 1
-                               ? e.reshape(take(e, boundaries, 0, flatten(e, middle)), middle.dims())
-                               : gather_along(e, boundaries, rank - 1, middle);
+    const Value boundary = boundaries.rank() == 1 ? e.reshape(take(e, boundaries, 0, flatten(e, middle)), middle.dims())
+                                                  : gather_along(e, boundaries, rank - 1, middle);
     const Value open = e.compare("LT", low, high);
     const Value left = stands_left(e, boundary, values, right);
     low = e.select(e.logical_and(open, left), e.add(middle, 1), low);
@@ -61,8 +60,7 @@ Value lower_search(Emitter& e, const Call& c, std::string_view boundaries_name, 
     boundaries = gather_along(e, boundaries, boundaries.rank() - 1, c.tensor("sorter"));
   }
   const Value self = c.is_number("self") ? c.number("self", dtype) : e.convert(c.tensor("self"), dtype);
-  return as_result(
-      e, c, places(e, e.convert(boundaries, dtype), at_least_1d(e, self), right, few_boundaries(c)));
+  return as_result(e, c, places(e, e.convert(boundaries, dtype), at_least_1d(e, self), right, few_boundaries(c)));
 }
 
 Value lower_searchsorted(Emitter& e, const Call& c) {

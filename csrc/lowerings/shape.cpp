@@ -1,12 +1,13 @@
 // Ops that move elements without computing with them: joining, padding, rolling,
 // repeating, triangles and diagonals.
+#include "lowerings/shape.h"
+
 #include <c10/util/irange.h>
 
 #include <algorithm>
 #include <limits>
 
 #include "lowerings/families.h"
-#include "lowerings/shape.h"
 
 namespace torch_tpu {
 
@@ -34,8 +35,7 @@ Value embed_diagonal(Emitter& e, const Value& x, int64_t rows, int64_t columns, 
   high[last] = rows - first - length;
   const Value by_row = e.pad(x, scalar(e, 0, x.dtype()), low, high);
   const Type places(at::kInt, {rows, columns});
-  const Value on_diagonal =
-      e.compare("EQ", e.iota(places, 1), e.add(e.iota(places, 0), at::Scalar(offset)));
+  const Value on_diagonal = e.compare("EQ", e.iota(places, 1), e.add(e.iota(places, 0), at::Scalar(offset)));
   Dims where;
   for (const auto d : c10::irange(x.rank())) where.push_back(d);
   const Value spread = e.broadcast_in_dim(by_row, matrix, where);
@@ -165,8 +165,7 @@ Value lower_block_diag(Emitter& e, const Call& c) {
   for (const Value& tensor : c.tensors("tensors")) {
     Value x = e.convert(tensor, result.dtype);
     if (x.rank() < 2) x = e.reshape(x, {1, x.type.numel()});
-    bands.push_back(
-        e.pad(x, scalar(e, 0, x.dtype()), {0, before}, {0, result.dims[1] - before - x.dim(1)}));
+    bands.push_back(e.pad(x, scalar(e, 0, x.dtype()), {0, before}, {0, result.dims[1] - before - x.dim(1)}));
     before += x.dim(1);
   }
   return bands.empty() ? e.constant(0, result) : e.concatenate(bands, 0);
@@ -184,8 +183,8 @@ Value lower_slice_scatter(Emitter& e, const Call& c) {
   const Value self = c.tensor("self");
   const int64_t dim = Call::wrap(c.integer("dim"), self.rank());
   const int64_t size = self.dim(dim);
-  const auto [start, end] = slice_bounds(c.integer_or("start", 0),
-                                         c.integer_or("end", std::numeric_limits<int64_t>::max()), size);
+  const auto [start, end] =
+      slice_bounds(c.integer_or("start", 0), c.integer_or("end", std::numeric_limits<int64_t>::max()), size);
   const int64_t step = c.integer("step");
   Dims dims = self.dims();
   dims[dim] = (end - start + step - 1) / step;

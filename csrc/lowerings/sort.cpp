@@ -95,9 +95,9 @@ Sorted median_along(Emitter& e, const Value& x, int64_t dim, bool ignore_nan) {
   }
   const Value numbers = e.reduce(e.convert(e.compare("EQ", x, x), at::kInt), 0, {dim}, "add");
   const Value zero = e.constant_like(0, numbers);
-  const Value middle = ignore_nan ? e.divide(e.maximum(e.subtract(numbers, 1), zero), 2)
-                                  : e.select(e.compare("LT", numbers, n), numbers,
-                                             e.constant_like((n - 1) / 2, numbers));
+  const Value middle = ignore_nan
+                           ? e.divide(e.maximum(e.subtract(numbers, 1), zero), 2)
+                           : e.select(e.compare("LT", numbers, n), numbers, e.constant_like((n - 1) / 2, numbers));
   const Value at = unsqueeze(e, middle, dim);
   return {squeeze(e, gather_along(e, all.values, dim, at), dim),
           squeeze(e, gather_along(e, all.indices, dim, at), dim)};

@@ -75,9 +75,7 @@ Value product_with(Emitter& e, const Value& x, const Value& y, const Value& f) {
   return e.select(is_nan(e, y), y, product);
 }
 Value xlogy(Emitter& e, const Value& x, const Value& y) { return product_with(e, x, y, e.unary("log", y)); }
-Value xlog1py(Emitter& e, const Value& x, const Value& y) {
-  return product_with(e, x, y, e.unary("log_plus_one", y));
-}
+Value xlog1py(Emitter& e, const Value& x, const Value& y) { return product_with(e, x, y, e.unary("log_plus_one", y)); }
 
 }  // namespace
 

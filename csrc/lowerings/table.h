@@ -33,13 +33,31 @@ struct Row {
   mutable Observations observed;
 
   // Fresh results of as many dims as these tensors are channels-last if one of them is, else contiguous.
-  Row& in_format_of(std::vector<std::string> names) { format_of = std::move(names); return *this; }
-  Row& draws_random() { random = true; return *this; }
-  Row& also_writes(std::vector<std::string> names) { writes = std::move(names); return *this; }
-  Row& with_shape(ShapeFunction f) { shape = std::move(f); return *this; }
+  Row& in_format_of(std::vector<std::string> names) {
+    format_of = std::move(names);
+    return *this;
+  }
+  Row& draws_random() {
+    random = true;
+    return *this;
+  }
+  Row& also_writes(std::vector<std::string> names) {
+    writes = std::move(names);
+    return *this;
+  }
+  Row& with_shape(ShapeFunction f) {
+    shape = std::move(f);
+    return *this;
+  }
   // PyTorch allows this op to write to expanded tensors: what it changes anywhere counts everywhere.
-  Row& writes_expanded() { expanded = true; return *this; }
-  Row& takes_host_indices() { host_indices = true; return *this; }
+  Row& writes_expanded() {
+    expanded = true;
+    return *this;
+  }
+  Row& takes_host_indices() {
+    host_indices = true;
+    return *this;
+  }
 };
 
 class Table {

@@ -10,8 +10,8 @@ namespace {
 
 Value lower_where(Emitter& e, const Call& c) {
   const at::ScalarType dtype = c.common_dtype(Promote::kDefault, {"self", "other"});
-  const Values xs = broadcast_all(e, {e.convert(c.tensor("condition"), at::kBool), operand(e, c, "self", dtype),
-                                      operand(e, c, "other", dtype)});
+  const Values xs = broadcast_all(
+      e, {e.convert(c.tensor("condition"), at::kBool), operand(e, c, "self", dtype), operand(e, c, "other", dtype)});
   return e.select(xs[0], xs[1], xs[2]);
 }
 
@@ -60,8 +60,8 @@ Value lower_lerp(Emitter& e, const Call& c) {
 
 Value lower_masked_fill(Emitter& e, const Call& c) {
   const Value self = c.tensor("self");
-  const Values xs = broadcast_all(
-      e, {self, e.convert(c.tensor("mask"), at::kBool), operand(e, c, "value", self.dtype())});
+  const Values xs =
+      broadcast_all(e, {self, e.convert(c.tensor("mask"), at::kBool), operand(e, c, "value", self.dtype())});
   return e.select(xs[1], xs[2], xs[0]);
 }
 

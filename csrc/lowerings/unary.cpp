@@ -46,8 +46,8 @@ Value lower_round_decimals(Emitter& e, const Call& c) {
   if (decimals == 0) return round(e, self);
   const Value x = e.convert(self, opmath(self.dtype()));
   const double power = std::pow(10.0, std::abs(static_cast<double>(decimals)));
-  const Value rounded = decimals > 0 ? e.divide(round(e, e.multiply(x, power)), power)
-                                     : e.multiply(round(e, e.divide(x, power)), power);
+  const Value rounded =
+      decimals > 0 ? e.divide(round(e, e.multiply(x, power)), power) : e.multiply(round(e, e.divide(x, power)), power);
   return e.convert(rounded, self.dtype());
 }
 
@@ -84,10 +84,14 @@ Value bitwise_not(Emitter& e, const Value& x) { return e.logical_not(x); }
 // The largest finite number of `dtype`.
 double largest(at::ScalarType dtype) {
   switch (dtype) {
-    case at::kHalf: return 65504;
-    case at::kBFloat16: return 0x1.FEp127;
-    case at::kFloat: return std::numeric_limits<float>::max();
-    default: return std::numeric_limits<double>::max();
+    case at::kHalf:
+      return 65504;
+    case at::kBFloat16:
+      return 0x1.FEp127;
+    case at::kFloat:
+      return std::numeric_limits<float>::max();
+    default:
+      return std::numeric_limits<double>::max();
   }
 }
 

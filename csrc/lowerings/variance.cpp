@@ -9,7 +9,7 @@ namespace torch_tpu {
 namespace {
 
 struct Moments {
-  Value mean;  // in x's dtype
+  Value mean;     // in x's dtype
   Value squares;  // sum of |x - mean|^2: real
 };
 
@@ -33,8 +33,8 @@ Value operand(Emitter& e, const Call& c) {
 
 // squares / max(count - correction, 0).
 Value variance(Emitter& e, const Call& c, const Value& squares, int64_t count) {
-  const Value correction = c.has("correction") ? c.number("correction", squares.dtype())
-                                               : scalar(e, 1, squares.dtype());
+  const Value correction =
+      c.has("correction") ? c.number("correction", squares.dtype()) : scalar(e, 1, squares.dtype());
   const Value degrees = e.maximum(e.subtract(static_cast<double>(count), correction), 0);
   return e.divide(squares, broadcast_to(e, degrees, squares.dims()));
 }
@@ -74,8 +74,7 @@ Value lower_linalg_vector_norm(Emitter& e, const Call& c) {
 
 Value lower_dist(Emitter& e, const Call& c) {
   const at::ScalarType dtype = c.common_dtype(Promote::kDefault, {"self", "other"});
-  const auto [self, other] =
-      broadcast(e, e.convert(c.tensor("self"), dtype), e.convert(c.tensor("other"), dtype));
+  const auto [self, other] = broadcast(e, e.convert(c.tensor("self"), dtype), e.convert(c.tensor("other"), dtype));
   const Value x = norm_operand(e, c, e.subtract(self, other));
   return as_result(e, c, vector_norm(e, c, x, "p", all_dims(x)));
 }
@@ -91,10 +90,9 @@ Value lower_renorm(Emitter& e, const Call& c) {
   }
   const Value norm = vector_norm(e, c, x, "p", others);
   const Value limit = c.number("maxnorm", norm.type);
-  const Value scale = e.select(e.compare("GT", norm, limit), e.divide(limit, e.add(norm, 1e-7)),
-                               e.constant_like(1, norm));
-  return as_result(
-      e, c, e.multiply(x, broadcast_along(e, e.convert(scale, x.dtype()), x.dims(), others)));
+  const Value scale =
+      e.select(e.compare("GT", norm, limit), e.divide(limit, e.add(norm, 1e-7)), e.constant_like(1, norm));
+  return as_result(e, c, e.multiply(x, broadcast_along(e, e.convert(scale, x.dtype()), x.dims(), others)));
 }
 
 }  // namespace

@@ -9,10 +9,9 @@
 #include "pjrt/pjrt.h"
 
 // PJRT_CALL(PJRT_Event_Await, .event = e): the fields in the order of the args struct.
-#define PJRT_CALL(Function, ...)                                                     \
-  ::torch_tpu::pjrt::call(                                                           \
-      &PJRT_Api::Function, offsetof(PJRT_Api, Function) + sizeof(void*), #Function,  \
-      Function##_Args{.struct_size = Function##_Args_STRUCT_SIZE __VA_OPT__(, ) __VA_ARGS__})
+#define PJRT_CALL(Function, ...)                                                                        \
+  ::torch_tpu::pjrt::call(&PJRT_Api::Function, offsetof(PJRT_Api, Function) + sizeof(void*), #Function, \
+                          Function##_Args{.struct_size = Function##_Args_STRUCT_SIZE __VA_OPT__(, ) __VA_ARGS__})
 
 namespace torch_tpu::pjrt {
 

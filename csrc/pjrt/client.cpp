@@ -1,7 +1,5 @@
 // The PJRT client of this process: devices, buffers, programs. The hot path is execute():
 // it allocates nothing but its results.
-#include "pjrt/pjrt.h"
-
 #include <c10/util/Exception.h>
 #include <c10/util/SmallVector.h>
 
@@ -11,6 +9,7 @@
 #include <string>
 
 #include "pjrt/call.h"
+#include "pjrt/pjrt.h"
 
 namespace torch_tpu::pjrt {
 namespace {
@@ -39,8 +38,9 @@ PluginChoice required_plugin() {
               " TPU machine, or set TORCH_TPU_PJRT_PLUGIN to a plugin's path.");
   if (choice->kind == PluginKind::kCpu && has_tpu() && std::getenv("TORCH_TPU_PLATFORM") == nullptr &&
       std::getenv("TORCH_TPU_PJRT_PLUGIN") == nullptr) {
-    TORCH_WARN("tpu: this machine has a TPU, but its plugin is not installed, so everything runs on the host.\n"
-               "Install it: pip install libtpu, or set TORCH_TPU_PLATFORM=cpu if this is meant.");
+    TORCH_WARN(
+        "tpu: this machine has a TPU, but its plugin is not installed, so everything runs on the host.\n"
+        "Install it: pip install libtpu, or set TORCH_TPU_PLATFORM=cpu if this is meant.");
   }
   return *std::move(choice);
 }
@@ -61,8 +61,9 @@ PJRT_Client* create_client(PluginKind kind) {
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
     const bool held = text.find("lockfile") != std::string::npos || text.find("already in use") != std::string::npos;
-    TORCH_CHECK(kind != PluginKind::kTpu, text, held ? "\nAnother process holds the TPU: end it first (often a notebook)."
-                                                     : "\nTo run on the host instead: TORCH_TPU_PLATFORM=cpu.");
+    TORCH_CHECK(kind != PluginKind::kTpu, text,
+                held ? "\nAnother process holds the TPU: end it first (often a notebook)."
+                     : "\nTo run on the host instead: TORCH_TPU_PLATFORM=cpu.");
     throw;
   }
 }
@@ -81,9 +82,7 @@ Executable executable_of(PJRT_LoadedExecutable* loaded) {
   return Executable(PJRT_CALL(PJRT_LoadedExecutable_GetExecutable, .loaded_executable = loaded).executable);
 }
 
-Event ready_event(PJRT_Buffer* buffer) {
-  return Event(PJRT_CALL(PJRT_Buffer_ReadyEvent, .buffer = buffer).event);
-}
+Event ready_event(PJRT_Buffer* buffer) { return Event(PJRT_CALL(PJRT_Buffer_ReadyEvent, .buffer = buffer).event); }
 
 }  // namespace
 
@@ -112,8 +111,7 @@ Client::Client() {
 }
 
 std::string Client::device_kind(int device) const {
-  auto* description =
-      PJRT_CALL(PJRT_Device_GetDescription, .device = devices_.at(device)).device_description;
+  auto* description = PJRT_CALL(PJRT_Device_GetDescription, .device = devices_.at(device)).device_description;
   const auto kind = PJRT_CALL(PJRT_DeviceDescription_Kind, .device_description = description);
   return std::string(kind.device_kind, kind.device_kind_size);
 }
@@ -127,9 +125,9 @@ std::map<std::string, int64_t> Client::memory_stats(int device) const {
     return stats;
   }
   stats["bytes_in_use"] = s.bytes_in_use;
-#define TORCH_TPU_STATISTIC(field)   \
-  if (s.field##_is_set) {            \
-    stats[#field] = s.field;         \
+#define TORCH_TPU_STATISTIC(field) \
+  if (s.field##_is_set) {          \
+    stats[#field] = s.field;       \
   }
   TORCH_TPU_STATISTIC(peak_bytes_in_use)
   TORCH_TPU_STATISTIC(num_allocs)
@@ -188,8 +186,7 @@ void Client::to_host(PJRT_Buffer* buffer, void* data, size_t nbytes) {
 }
 
 Buffer Client::copy_to_device(PJRT_Buffer* buffer, int device) {
-  return Buffer(
-      PJRT_CALL(PJRT_Buffer_CopyToDevice, .buffer = buffer, .dst_device = devices_.at(device)).dst_buffer);
+  return Buffer(PJRT_CALL(PJRT_Buffer_CopyToDevice, .buffer = buffer, .dst_device = devices_.at(device)).dst_buffer);
 }
 
 LoadedExecutable Client::compile(std::string_view module, const CompileOptions& options) {
@@ -200,9 +197,7 @@ LoadedExecutable Client::compile(std::string_view module, const CompileOptions& 
                               .executable);
 }
 
-std::string Client::serialize(PJRT_LoadedExecutable* loaded) {
-  return pjrt::serialize(executable_of(loaded).get());
-}
+std::string Client::serialize(PJRT_LoadedExecutable* loaded) { return pjrt::serialize(executable_of(loaded).get()); }
 
 LoadedExecutable Client::deserialize(std::string_view bytes) {
   return LoadedExecutable(PJRT_CALL(PJRT_Executable_DeserializeAndLoad, .client = client_,
@@ -252,27 +247,48 @@ size_t on_device_bytes(PJRT_Buffer* buffer) {
 
 PJRT_Buffer_Type buffer_type(at::ScalarType dtype) {
   switch (dtype) {
-    case at::ScalarType::Bool: return PJRT_Buffer_Type_PRED;
-    case at::ScalarType::Char: return PJRT_Buffer_Type_S8;
-    case at::ScalarType::Short: return PJRT_Buffer_Type_S16;
-    case at::ScalarType::Int: return PJRT_Buffer_Type_S32;
-    case at::ScalarType::Long: return PJRT_Buffer_Type_S64;
-    case at::ScalarType::Byte: return PJRT_Buffer_Type_U8;
-    case at::ScalarType::UInt16: return PJRT_Buffer_Type_U16;
-    case at::ScalarType::UInt32: return PJRT_Buffer_Type_U32;
-    case at::ScalarType::UInt64: return PJRT_Buffer_Type_U64;
-    case at::ScalarType::Half: return PJRT_Buffer_Type_F16;
-    case at::ScalarType::BFloat16: return PJRT_Buffer_Type_BF16;
-    case at::ScalarType::Float: return PJRT_Buffer_Type_F32;
-    case at::ScalarType::Double: return PJRT_Buffer_Type_F64;
-    case at::ScalarType::ComplexFloat: return PJRT_Buffer_Type_C64;
-    case at::ScalarType::ComplexDouble: return PJRT_Buffer_Type_C128;
-    case at::ScalarType::Float8_e5m2: return PJRT_Buffer_Type_F8E5M2;
-    case at::ScalarType::Float8_e4m3fn: return PJRT_Buffer_Type_F8E4M3FN;
-    case at::ScalarType::Float8_e5m2fnuz: return PJRT_Buffer_Type_F8E5M2FNUZ;
-    case at::ScalarType::Float8_e4m3fnuz: return PJRT_Buffer_Type_F8E4M3FNUZ;
-    case at::ScalarType::Float8_e8m0fnu: return PJRT_Buffer_Type_F8E8M0FNU;
-    default: break;
+    case at::ScalarType::Bool:
+      return PJRT_Buffer_Type_PRED;
+    case at::ScalarType::Char:
+      return PJRT_Buffer_Type_S8;
+    case at::ScalarType::Short:
+      return PJRT_Buffer_Type_S16;
+    case at::ScalarType::Int:
+      return PJRT_Buffer_Type_S32;
+    case at::ScalarType::Long:
+      return PJRT_Buffer_Type_S64;
+    case at::ScalarType::Byte:
+      return PJRT_Buffer_Type_U8;
+    case at::ScalarType::UInt16:
+      return PJRT_Buffer_Type_U16;
+    case at::ScalarType::UInt32:
+      return PJRT_Buffer_Type_U32;
+    case at::ScalarType::UInt64:
+      return PJRT_Buffer_Type_U64;
+    case at::ScalarType::Half:
+      return PJRT_Buffer_Type_F16;
+    case at::ScalarType::BFloat16:
+      return PJRT_Buffer_Type_BF16;
+    case at::ScalarType::Float:
+      return PJRT_Buffer_Type_F32;
+    case at::ScalarType::Double:
+      return PJRT_Buffer_Type_F64;
+    case at::ScalarType::ComplexFloat:
+      return PJRT_Buffer_Type_C64;
+    case at::ScalarType::ComplexDouble:
+      return PJRT_Buffer_Type_C128;
+    case at::ScalarType::Float8_e5m2:
+      return PJRT_Buffer_Type_F8E5M2;
+    case at::ScalarType::Float8_e4m3fn:
+      return PJRT_Buffer_Type_F8E4M3FN;
+    case at::ScalarType::Float8_e5m2fnuz:
+      return PJRT_Buffer_Type_F8E5M2FNUZ;
+    case at::ScalarType::Float8_e4m3fnuz:
+      return PJRT_Buffer_Type_F8E4M3FNUZ;
+    case at::ScalarType::Float8_e8m0fnu:
+      return PJRT_Buffer_Type_F8E8M0FNU;
+    default:
+      break;
   }
   TORCH_CHECK_NOT_IMPLEMENTED(false, "tpu: a device buffer cannot hold ", c10::toString(dtype),
                               ".\nConvert it to another dtype first.");

@@ -35,9 +35,7 @@ struct ClientTest : testing::Test {
     Client::get().to_host(buffer, values.data(), values.size() * sizeof(float));
     return values;
   }
-  static bool is_deleted(PJRT_Buffer* buffer) {
-    return PJRT_CALL(PJRT_Buffer_IsDeleted, .buffer = buffer).is_deleted;
-  }
+  static bool is_deleted(PJRT_Buffer* buffer) { return PJRT_CALL(PJRT_Buffer_IsDeleted, .buffer = buffer).is_deleted; }
   static std::vector<float> run_add(PJRT_LoadedExecutable* executable, int device) {
     const Buffer x = numbers(device);
     std::vector<Buffer> results;

@@ -59,14 +59,14 @@ void throw_missing(const char* function) {
 }
 
 // A destructor must not throw, and a plugin that fails to free something leaves nothing to do.
-#define TORCH_TPU_PJRT_DELETER(Name, field)                                                     \
-  void Name##Deleter::operator()(PJRT_##Name* p) const noexcept {                               \
-    PJRT_##Name##_Destroy_Args args{};                                                          \
-    args.struct_size = PJRT_##Name##_Destroy_Args_STRUCT_SIZE;                                  \
-    args.field = p;                                                                             \
-    if (PJRT_Error* error = api()->PJRT_##Name##_Destroy(&args)) {                              \
+#define TORCH_TPU_PJRT_DELETER(Name, field)                                                          \
+  void Name##Deleter::operator()(PJRT_##Name * p) const noexcept {                                   \
+    PJRT_##Name##_Destroy_Args args{};                                                               \
+    args.struct_size = PJRT_##Name##_Destroy_Args_STRUCT_SIZE;                                       \
+    args.field = p;                                                                                  \
+    if (PJRT_Error* error = api()->PJRT_##Name##_Destroy(&args)) {                                   \
       std::fprintf(stderr, "tpu: PJRT_" #Name "_Destroy failed: %s\n", take_message(error).c_str()); \
-    }                                                                                           \
+    }                                                                                                \
   }
 TORCH_TPU_PJRT_DELETER(Buffer, buffer)
 TORCH_TPU_PJRT_DELETER(Event, event)

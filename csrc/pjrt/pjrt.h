@@ -28,10 +28,10 @@ const PJRT_Api* api();
 // function (it may be older than our header), throws on an error, returns the args struct.
 // Defined in pjrt/call.h.
 
-#define TORCH_TPU_PJRT_OWNER(Name)                       \
-  struct Name##Deleter {                                 \
+#define TORCH_TPU_PJRT_OWNER(Name)                                           \
+  struct Name##Deleter {                                                     \
     void operator()(PJRT_##Name* p) const noexcept; /* logs, never throws */ \
-  };                                                     \
+  };                                                                         \
   using Name = std::unique_ptr<PJRT_##Name, Name##Deleter>
 TORCH_TPU_PJRT_OWNER(Buffer);
 TORCH_TPU_PJRT_OWNER(Event);
@@ -61,7 +61,7 @@ const PJRT_Api* load_plugin(const std::string& path);
 // --- client (client.cpp): created at first use, never destroyed
 class Client {
  public:
-  static Client& get();            // throws as load_plugin does; again at each call
+  static Client& get();  // throws as load_plugin does; again at each call
   static bool is_created();
 
   PluginKind kind() const { return kind_; }

@@ -36,9 +36,7 @@ std::string environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-bool starts_with(const char* text, const char* prefix) {
-  return std::strncmp(text, prefix, std::strlen(prefix)) == 0;
-}
+bool starts_with(const char* text, const char* prefix) { return std::strncmp(text, prefix, std::strlen(prefix)) == 0; }
 
 // True if `folder` has an entry that `matches`.
 template <typename Matches>
@@ -114,12 +112,13 @@ const PJRT_Api* open_plugin(const std::string& path) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* reason = dlerror();
-    TORCH_CHECK(false, "tpu: the PJRT plugin ", path, " does not load: ", reason == nullptr ? "no reason given" : reason,
-                ".", kChooseAnother);
+    TORCH_CHECK(false, "tpu: the PJRT plugin ", path,
+                " does not load: ", reason == nullptr ? "no reason given" : reason, ".", kChooseAnother);
   }
   using GetApi = const PJRT_Api* (*)();
   const auto get_api = reinterpret_cast<GetApi>(dlsym(library, "GetPjrtApi"));
-  TORCH_CHECK(get_api != nullptr, "tpu: ", path, " is not a PJRT plugin: it has no function GetPjrtApi.", kChooseAnother);
+  TORCH_CHECK(get_api != nullptr, "tpu: ", path, " is not a PJRT plugin: it has no function GetPjrtApi.",
+              kChooseAnother);
   const PJRT_Api* table = get_api();
   TORCH_CHECK(table != nullptr, "tpu: the PJRT plugin ", path, " gives no API.", kChooseAnother);
   const PJRT_Api_Version& version = table->pjrt_api_version;

@@ -56,20 +56,25 @@ py::list list_to_python(const std::vector<GraphValue>& values) {
 void bind_compile(py::module_& m) {
   py::class_<CompiledGraph>(m, "CompiledGraph")
       .def(py::init<>())
-      .def("begin_capture", [](CompiledGraph& g, const py::sequence& args) { return list_to_python(g.begin_capture(list_from_python(args))); })
-      .def("finish_capture", [](CompiledGraph& g, const py::sequence& results) {
-        const auto values = list_from_python(results);
-        const py::gil_scoped_release unlocked;
-        g.finish_capture(values);
-      })
+      .def("begin_capture",
+           [](CompiledGraph& g, const py::sequence& args) {
+             return list_to_python(g.begin_capture(list_from_python(args)));
+           })
+      .def("finish_capture",
+           [](CompiledGraph& g, const py::sequence& results) {
+             const auto values = list_from_python(results);
+             const py::gil_scoped_release unlocked;
+             g.finish_capture(values);
+           })
       .def("cancel_capture", &CompiledGraph::cancel_capture)
-      .def("run", [](CompiledGraph& g, py::list args) -> py::object {
-        std::vector<GraphValue> values = list_from_python(args);
-        std::optional<std::vector<GraphValue>> results;
-        // Only a layout that is known may take the list's references.
-        results = g.run(values, [&args] { args.attr("clear")(); });
-        return results ? py::object(list_to_python(*results)) : py::none();
-      })
+      .def("run",
+           [](CompiledGraph& g, py::list args) -> py::object {
+             std::vector<GraphValue> values = list_from_python(args);
+             std::optional<std::vector<GraphValue>> results;
+             // Only a layout that is known may take the list's references.
+             results = g.run(values, [&args] { args.attr("clear")(); });
+             return results ? py::object(list_to_python(*results)) : py::none();
+           })
       .def("modules", &CompiledGraph::modules);
 }
 

@@ -1,9 +1,8 @@
 // The extension module torch_tpu._C: thin bindings over the layers below, each in a file
 // of its own where it is more than a few lines.
+#include <c10/util/Exception.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
-
-#include <c10/util/Exception.h>
 
 #include "aten/registration.h"
 #include "exec/counters.h"

@@ -190,26 +190,52 @@ enum Elements : uint8_t { kBools = 1, kIntegers = 2, kReals = 4, kComplexes = 8 
 void check_elements(std::string_view op, at::ScalarType dtype) {
   constexpr uint8_t kDiscrete = kBools | kIntegers, kContinuous = kReals | kComplexes;
   static const auto* taken = new std::unordered_map<std::string_view, uint8_t>{
-      {"and", kDiscrete}, {"or", kDiscrete}, {"xor", kDiscrete}, {"not", kDiscrete},
-      {"shift_left", kIntegers}, {"shift_right_arithmetic", kIntegers}, {"shift_right_logical", kIntegers},
-      {"popcnt", kIntegers}, {"count_leading_zeros", kIntegers},
-      {"maximum", kDiscrete | kReals}, {"minimum", kDiscrete | kReals},
-      {"subtract", kIntegers | kContinuous}, {"divide", kIntegers | kContinuous}, {"remainder", kIntegers | kReals},
-      {"power", kIntegers | kContinuous}, {"negate", kIntegers | kContinuous}, {"sign", kIntegers | kContinuous},
+      {"and", kDiscrete},
+      {"or", kDiscrete},
+      {"xor", kDiscrete},
+      {"not", kDiscrete},
+      {"shift_left", kIntegers},
+      {"shift_right_arithmetic", kIntegers},
+      {"shift_right_logical", kIntegers},
+      {"popcnt", kIntegers},
+      {"count_leading_zeros", kIntegers},
+      {"maximum", kDiscrete | kReals},
+      {"minimum", kDiscrete | kReals},
+      {"subtract", kIntegers | kContinuous},
+      {"divide", kIntegers | kContinuous},
+      {"remainder", kIntegers | kReals},
+      {"power", kIntegers | kContinuous},
+      {"negate", kIntegers | kContinuous},
+      {"sign", kIntegers | kContinuous},
       {"abs", kIntegers | kContinuous},
-      {"floor", kReals}, {"ceil", kReals}, {"round_nearest_afz", kReals}, {"round_nearest_even", kReals},
-      {"atan2", kReals}, {"cbrt", kContinuous}, {"cosine", kContinuous}, {"exponential", kContinuous},
-      {"exponential_minus_one", kContinuous}, {"log", kContinuous}, {"log_plus_one", kContinuous},
-      {"logistic", kContinuous}, {"rsqrt", kContinuous}, {"sine", kContinuous}, {"sqrt", kContinuous},
-      {"tan", kContinuous}, {"tanh", kContinuous},
-      {"LT", kDiscrete | kReals}, {"LE", kDiscrete | kReals}, {"GT", kDiscrete | kReals}, {"GE", kDiscrete | kReals},
+      {"floor", kReals},
+      {"ceil", kReals},
+      {"round_nearest_afz", kReals},
+      {"round_nearest_even", kReals},
+      {"atan2", kReals},
+      {"cbrt", kContinuous},
+      {"cosine", kContinuous},
+      {"exponential", kContinuous},
+      {"exponential_minus_one", kContinuous},
+      {"log", kContinuous},
+      {"log_plus_one", kContinuous},
+      {"logistic", kContinuous},
+      {"rsqrt", kContinuous},
+      {"sine", kContinuous},
+      {"sqrt", kContinuous},
+      {"tan", kContinuous},
+      {"tanh", kContinuous},
+      {"LT", kDiscrete | kReals},
+      {"LE", kDiscrete | kReals},
+      {"GT", kDiscrete | kReals},
+      {"GE", kDiscrete | kReals},
   };
   const auto it = taken->find(op);
   if (it == taken->end()) return;
-  const Elements kind = dtype == at::kBool                   ? kBools
-                        : c10::isIntegralType(dtype, false)  ? kIntegers
-                        : c10::isComplexType(dtype)          ? kComplexes
-                                                             : kReals;
+  const Elements kind = dtype == at::kBool                  ? kBools
+                        : c10::isIntegralType(dtype, false) ? kIntegers
+                        : c10::isComplexType(dtype)         ? kComplexes
+                                                            : kReals;
   TORCH_CHECK_NOT_IMPLEMENTED((it->second & kind) != 0, '"', op, "_tpu\" not implemented for '", dtype, "'");
 }
 

@@ -81,8 +81,8 @@ class Emitter {
   // Any operation: operands, an attribute list (without braces), regions and the result types.
   Values op(std::string_view name, const Values& operands, std::string_view attributes,
             const std::vector<Type>& results, const std::vector<std::string>& regions = {});
-  Value op1(std::string_view name, const Values& operands, std::string_view attributes,
-            const Type& result, const std::vector<std::string>& regions = {});
+  Value op1(std::string_view name, const Values& operands, std::string_view attributes, const Type& result,
+            const std::vector<std::string>& regions = {});
   // Text of a region whose block takes `arguments`; hand it to op().
   std::string region(const std::vector<Type>& arguments, const Region& body);
 
@@ -109,9 +109,9 @@ class Emitter {
   Value binary(std::string_view name, const Value& a, const at::Scalar& b) {
     return binary(name, a, constant(b, a.type));
   }
-#define TORCH_TPU_BINARY(method, op)                                                       \
-  Value method(const Value& a, const Value& b) { return binary(op, a, b); }                \
-  Value method(const Value& a, const at::Scalar& b) { return binary(op, a, b); }           \
+#define TORCH_TPU_BINARY(method, op)                                             \
+  Value method(const Value& a, const Value& b) { return binary(op, a, b); }      \
+  Value method(const Value& a, const at::Scalar& b) { return binary(op, a, b); } \
   Value method(const at::Scalar& a, const Value& b) { return binary(op, constant(a, b.type), b); }
   TORCH_TPU_BINARY(add, "add")
   TORCH_TPU_BINARY(subtract, "subtract")
@@ -189,8 +189,7 @@ class Emitter {
 
   // --- control flow
   Values while_loop(const Values& init, const Region& condition, const Region& body);
-  Values if_else(const Value& pred, const std::function<Values()>& on_true,
-                 const std::function<Values()>& on_false);
+  Values if_else(const Value& pred, const std::function<Values()>& on_true, const std::function<Values()>& on_false);
 
   // --- others
   // THREE_FRY; `state` is tensor<2xui64> (key, counter).

@@ -11,26 +11,46 @@ namespace {
 // Empty for a dtype that StableHLO has no element type for.
 std::string_view find_element_name(at::ScalarType dtype) {
   switch (dtype) {
-    case at::kBool: return "i1";
-    case at::kChar: return "i8";
-    case at::kByte: return "ui8";
-    case at::kShort: return "i16";
-    case at::kUInt16: return "ui16";
-    case at::kInt: return "i32";
-    case at::kUInt32: return "ui32";
-    case at::kLong: return "i64";
-    case at::kUInt64: return "ui64";
-    case at::kHalf: return "f16";
-    case at::kBFloat16: return "bf16";
-    case at::kFloat: return "f32";
-    case at::kDouble: return "f64";
-    case at::kComplexFloat: return "complex<f32>";
-    case at::kComplexDouble: return "complex<f64>";
-    case at::kFloat8_e5m2: return "f8E5M2";
-    case at::kFloat8_e4m3fn: return "f8E4M3FN";
-    case at::kFloat8_e5m2fnuz: return "f8E5M2FNUZ";
-    case at::kFloat8_e4m3fnuz: return "f8E4M3FNUZ";
-    default: return {};
+    case at::kBool:
+      return "i1";
+    case at::kChar:
+      return "i8";
+    case at::kByte:
+      return "ui8";
+    case at::kShort:
+      return "i16";
+    case at::kUInt16:
+      return "ui16";
+    case at::kInt:
+      return "i32";
+    case at::kUInt32:
+      return "ui32";
+    case at::kLong:
+      return "i64";
+    case at::kUInt64:
+      return "ui64";
+    case at::kHalf:
+      return "f16";
+    case at::kBFloat16:
+      return "bf16";
+    case at::kFloat:
+      return "f32";
+    case at::kDouble:
+      return "f64";
+    case at::kComplexFloat:
+      return "complex<f32>";
+    case at::kComplexDouble:
+      return "complex<f64>";
+    case at::kFloat8_e5m2:
+      return "f8E5M2";
+    case at::kFloat8_e4m3fn:
+      return "f8E4M3FN";
+    case at::kFloat8_e5m2fnuz:
+      return "f8E5M2FNUZ";
+    case at::kFloat8_e4m3fnuz:
+      return "f8E4M3FNUZ";
+    default:
+      return {};
   }
 }
 

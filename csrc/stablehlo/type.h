@@ -21,8 +21,7 @@ struct Type {
   Dims dims;
 
   Type() = default;
-  Type(at::ScalarType dtype, c10::IntArrayRef dims)
-      : dtype(dtype), dims(dims.begin(), dims.end()) {}
+  Type(at::ScalarType dtype, c10::IntArrayRef dims) : dtype(dtype), dims(dims.begin(), dims.end()) {}
 
   int64_t rank() const { return static_cast<int64_t>(dims.size()); }
   int64_t numel() const;
@@ -31,9 +30,7 @@ struct Type {
   Type with(at::ScalarType other) const { return Type(other, dims); }
   Type with(c10::IntArrayRef other) const { return Type(dtype, other); }
 
-  bool operator==(const Type& other) const {
-    return dtype == other.dtype && dims == other.dims;
-  }
+  bool operator==(const Type& other) const { return dtype == other.dtype && dims == other.dims; }
   bool operator!=(const Type& other) const { return !(*this == other); }
 };
 

@@ -60,7 +60,10 @@ class Cell {
   // The type a value written to an empty cell gets: the shape of the tensor that allocated
   // it, in the order of its strides.
   const Type& natural() const { return natural_; }
-  void set_natural(Type type) { natural_ = std::move(type); has_natural_ = true; }
+  void set_natural(Type type) {
+    natural_ = std::move(type);
+    has_natural_ = true;
+  }
   bool has_natural() const { return has_natural_; }
   // The value's type, or the one it will get.
   const Type& type() const { return value_ ? value_->type : natural_; }

@@ -13,8 +13,7 @@ Dims proper_dims(const View& view) {
   for (size_t i = 0; i < view.sizes.size(); ++i) {
     if (view.sizes[i] != 1 && view.strides[i] != 0) order.push_back(static_cast<int64_t>(i));
   }
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int64_t a, int64_t b) { return view.strides[a] > view.strides[b]; });
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return view.strides[a] > view.strides[b]; });
   return order;
 }
 
@@ -72,9 +71,7 @@ bool add_cuts(const Block& block, ViewSteps::Cut& cut, std::vector<Block>& rest)
 
 }  // namespace
 
-int64_t View::numel() const {
-  return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
-}
+int64_t View::numel() const { return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>()); }
 
 int64_t View::extent() const {
   int64_t last = offset;
@@ -102,8 +99,7 @@ bool is_dense(const View& view) {
 Type natural_type(const View& view) {
   Dims order(view.sizes.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int64_t a, int64_t b) { return view.strides[a] > view.strides[b]; });
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return view.strides[a] > view.strides[b]; });
   Dims dims;
   for (const int64_t i : order) dims.push_back(view.sizes[i]);
   return Type(view.dtype, dims);
@@ -123,7 +119,7 @@ std::optional<ViewSteps> find_steps(c10::IntArrayRef dims, const View& view) {
     const Dims base_strides = row_major_strides(base);
     blocks.clear();
     int64_t rest = view.offset;
-    size_t next = 0;  // into `order`
+    size_t next = 0;              // into `order`
     std::optional<size_t> merge;  // base dims merge and merge + 1 become one
     for (size_t j = 0; j < base.size() && !merge; ++j) {
       const int64_t unit = base_strides[j];

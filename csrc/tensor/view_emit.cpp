@@ -12,7 +12,9 @@ namespace {
 
 int64_t bytes_of(at::ScalarType dtype) { return static_cast<int64_t>(c10::elementSize(dtype)); }
 
-Value zeros(Emitter& e, const Type& type) { return e.constant(at::isComplexType(type.dtype) ? at::Scalar(0.0) : at::Scalar(0), type); }
+Value zeros(Emitter& e, const Type& type) {
+  return e.constant(at::isComplexType(type.dtype) ? at::Scalar(0.0) : at::Scalar(0), type);
+}
 
 // The first n elements, in one dimension; zeros where `x` is shorter.
 Value flat_prefix(Emitter& e, const Value& x, int64_t n) {
@@ -29,8 +31,8 @@ Value as_dtype(Emitter& e, const Value& x, at::ScalarType dtype) {
   if (at::isComplexType(from)) {
     Dims pair = x.dims();
     pair.push_back(1);
-    const Value parts = e.concatenate({e.reshape(e.real(x), pair), e.reshape(e.imag(x), pair)},
-                                      static_cast<int64_t>(pair.size()) - 1);
+    const Value parts =
+        e.concatenate({e.reshape(e.real(x), pair), e.reshape(e.imag(x), pair)}, static_cast<int64_t>(pair.size()) - 1);
     return as_dtype(e, parts, dtype);
   }
   if (from == at::kBool) return as_dtype(e, e.convert(x, at::kByte), dtype);
@@ -130,7 +132,8 @@ Value write_cuts(Emitter& e, const Value& into, c10::ArrayRef<ViewSteps::Cut> cu
   if (cuts.size() > 1) x = write_cuts(e, e.slice(there, cut.start, cut.limit, cut.step), cuts.slice(1), update);
   x = e.reshape(x, extents);
   if (strided) {
-    const Value shown = e.pad(e.constant(true, x.type.with(at::kBool)), scalar(e, false, at::kBool), cut.start, high, interior);
+    const Value shown =
+        e.pad(e.constant(true, x.type.with(at::kBool)), scalar(e, false, at::kBool), cut.start, high, interior);
     x = e.select(shown, e.pad(x, scalar(e, 0, x.dtype()), cut.start, high, interior), there);
   } else if (x.type != there.type) {
     Values starts;
@@ -150,8 +153,9 @@ Value changed_along_broadcast_dims(Emitter& e, const Value& base, View& view, co
   if (dims.empty()) return x;
   const Value old = read(e, base, view);
   const auto differ = [&](const Value& a, const Value& b) { return e.compare("NE", a, b, /*total_order=*/true); };
-  const Value changed = at::isComplexType(x.dtype()) ? e.logical_or(differ(e.real(x), e.real(old)), differ(e.imag(x), e.imag(old)))
-                                                     : differ(x, old);
+  const Value changed = at::isComplexType(x.dtype())
+                            ? e.logical_or(differ(e.real(x), e.real(old)), differ(e.imag(x), e.imag(old)))
+                            : differ(x, old);
   const Values inits{scalar(e, false, at::kBool), zeros(e, Type(x.dtype(), {}))};
   const Values last = e.reduce({changed, x}, inits, dims, [&](const Values& in) {
     return Values{e.logical_or(in[0], in[2]), e.select(in[2], in[3], in[1])};
@@ -183,8 +187,9 @@ Value read(Emitter& e, const Value& base, const View& view) {
   if (!steps) {
     const Rows rows = find_rows(view);
     const Value flat = e.reshape(from, {from.type.numel()});
-    const Value picked = e.gather(flat, positions(e, rows.starts),
-                                  {.offset_dims = {1}, .start_index_map = {0}, .slice_sizes = {rows.length}, .index_vector_dim = 1});
+    const Value picked =
+        e.gather(flat, positions(e, rows.starts),
+                 {.offset_dims = {1}, .start_index_map = {0}, .slice_sizes = {rows.length}, .index_vector_dim = 1});
     return e.transpose(e.reshape(picked, rows.dims), rows.permutation);
   }
   Value x = from;
@@ -196,8 +201,8 @@ Value read(Emitter& e, const Value& base, const View& view) {
 }
 
 Value write(Emitter& e, const Value& base, const View& shown, const Value& given) {
-  TORCH_INTERNAL_ASSERT(given.type == Type(shown.dtype, shown.sizes), "a value of type ", given.type, " written to a view of ",
-                        Type(shown.dtype, shown.sizes));
+  TORCH_INTERNAL_ASSERT(given.type == Type(shown.dtype, shown.sizes), "a value of type ", given.type,
+                        " written to a view of ", Type(shown.dtype, shown.sizes));
   if (shown.numel() == 0) return base;
   View view = shown;
   const Value x = changed_along_broadcast_dims(e, base, view, given);
@@ -209,7 +214,8 @@ Value write(Emitter& e, const Value& base, const View& shown, const Value& given
     Dims to_rows(rows.permutation.size());
     for (size_t i = 0; i < to_rows.size(); ++i) to_rows[rows.permutation[i]] = static_cast<int64_t>(i);
     const Value flat = e.reshape(into, {into.type.numel()});
-    written = e.scatter(flat, positions(e, rows.starts), e.reshape(e.transpose(x, to_rows), {rows.starts.numel(), rows.length}),
+    written = e.scatter(flat, positions(e, rows.starts),
+                        e.reshape(e.transpose(x, to_rows), {rows.starts.numel(), rows.length}),
                         {.update_window_dims = {1}, .scatter_dims_to_operand_dims = {0}, .index_vector_dim = 1});
   } else {
     Dims proper, inverse(steps->permutation.size());
@@ -223,8 +229,9 @@ Value write(Emitter& e, const Value& base, const View& shown, const Value& given
   const int64_t n = base.type.numel();
   if (back.type.numel() == n) return e.reshape(back, base.dims());
   // Longer than before: the storage has been resized, or its bytes were an odd number of elements.
-  return view.extent() * bytes_of(view.dtype) > n * bytes_of(base.dtype()) ? e.reshape(back, {back.type.numel()})
-                                                                         : e.reshape(e.slice(e.reshape(back, {back.type.numel()}), {0}, {n}), base.dims());
+  return view.extent() * bytes_of(view.dtype) > n * bytes_of(base.dtype())
+             ? e.reshape(back, {back.type.numel()})
+             : e.reshape(e.slice(e.reshape(back, {back.type.numel()}), {0}, {n}), base.dims());
 }
 
 }  // namespace torch_tpu

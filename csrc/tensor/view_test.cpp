@@ -29,7 +29,9 @@ std::vector<int64_t> addresses(c10::IntArrayRef dims, c10::IntArrayRef strides, 
   return result;
 }
 
-int64_t product(c10::IntArrayRef dims) { return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>()); }
+int64_t product(c10::IntArrayRef dims) {
+  return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>());
+}
 
 // The addresses that `steps` show of a value of `dims`, broadcast to the view; empty if a step is malformed.
 std::vector<int64_t> follow(c10::IntArrayRef dims, const View& view, const ViewSteps& steps) {
@@ -38,7 +40,8 @@ std::vector<int64_t> follow(c10::IntArrayRef dims, const View& view, const ViewS
   for (const ViewSteps::Cut& cut : steps.cuts) {
     if (product(cut.refined) != product(x.dims)) return {};
     Array padded{cut.refined, {}};
-    for (size_t i = 0; i < padded.dims.size() && i < cut.limit.size(); ++i) padded.dims[i] = std::max(cut.refined[i], cut.limit[i]);
+    for (size_t i = 0; i < padded.dims.size() && i < cut.limit.size(); ++i)
+      padded.dims[i] = std::max(cut.refined[i], cut.limit[i]);
     padded.data.assign(product(padded.dims), -1);
     size_t from = 0;
     for (const int64_t at : addresses(cut.refined, row_major_strides(padded.dims), 0)) padded.data[at] = x.data[from++];
