@@ -9,7 +9,7 @@ def counted(name: str) -> int:
     return torch_tpu.counters()[name]
 
 
-def grow(steps: int, device: str) -> list[float]:
+def grow(steps: int, device: str) -> torch.Tensor:
     """A loop like text generation: 60 calls of one shape, among them some of a shape that grows."""
     seen = torch.full((1, 3), 0.5, device=device)
     state = torch.linspace(0, 1, 8, device=device)
@@ -21,7 +21,7 @@ def grow(steps: int, device: str) -> list[float]:
         state.copy_(x)
         seen = torch.cat([seen, x[:1].unsqueeze(0)], 1)
         totals.append(seen.sum().item())
-    return totals
+    return torch.tensor(totals)
 
 
 def test_growing_shapes_compile_a_few_calls_a_step():
