@@ -412,6 +412,8 @@ const Signature* RowKernel::make(const c10::OperatorHandle& op, const Stack& sta
       }
     }
     if (variant_.returns.empty() || variant_.returns[0] >= 0) spec.results.clear();
+  } else if (only_fills(variant_)) {
+    check_fill(op, variant_, stack);
   } else if (has_meta(op, variant_)) {
     answer = ask_meta(op, variant_, stack);
     spec.results = std::move(answer.results);

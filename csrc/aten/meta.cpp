@@ -7,6 +7,7 @@
 #include <c10/core/Allocator.h>
 #include <c10/util/irange.h>
 
+#include <algorithm>
 #include <unordered_map>
 
 namespace torch_tpu {
@@ -205,6 +206,24 @@ MetaAnswer ask_meta(const c10::OperatorHandle& op, const Variant& variant, const
     }
   }
   return answer;
+}
+
+bool only_fills(const Variant& variant) {
+  const auto tensors = std::count_if(variant.kinds.begin(), variant.kinds.end(), [](ArgumentKind kind) {
+    return kind == ArgumentKind::kTensor || kind == ArgumentKind::kTensorList;
+  });
+  return variant.row->random && tensors == 1 && variant.written == std::vector<size_t>{0} && !variant.is_out;
+}
+
+void check_fill(const c10::OperatorHandle& op, const Variant& variant, const Stack& stack) {
+  const size_t base = stack.size() - variant.kinds.size();
+  Stack arguments(stack.begin() + static_cast<std::ptrdiff_t>(base), stack.end());
+  arguments[0] = at::detail::empty_cpu({0}, stack[base].toTensor().scalar_type());
+  for (const auto i : c10::irange(variant.kinds.size())) {
+    if (variant.kinds[i] == ArgumentKind::kGenerator) arguments[i] = c10::IValue();
+  }
+  const at::AutoDispatchBelowAutograd below;
+  op.callBoxed(&arguments);
 }
 
 }  // namespace torch_tpu

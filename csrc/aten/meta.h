@@ -28,6 +28,11 @@ bool has_meta(const c10::OperatorHandle& op, const Variant& variant);
 // `stack` holds the call's arguments, and is left as it is. Throws what PyTorch throws.
 MetaAnswer ask_meta(const c10::OperatorHandle& op, const Variant& variant, const torch::jit::Stack& stack);
 
+// For an op that only fills its one tensor: throws what the CPU kernel throws for such numbers, asked of a tensor of
+// nothing. Spares the Meta kernels of random ops, whose first use imports a second's worth of Python.
+bool only_fills(const Variant& variant);
+void check_fill(const c10::OperatorHandle& op, const Variant& variant, const torch::jit::Stack& stack);
+
 // Refuses written tensors that overlap themselves or, in part, other operands: as PyTorch's CPU
 // kernels do, and its Meta kernels do not.
 void refuse_overlap(const Variant& variant, const torch::jit::Stack& stack);
