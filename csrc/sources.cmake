@@ -3,6 +3,7 @@ layer(pjrt
   csrc/pjrt/client.cpp
   csrc/pjrt/errors.cpp
   csrc/pjrt/options.cpp
+  csrc/pjrt/phase_compile.cpp
   csrc/pjrt/plugin.cpp
   csrc/pjrt/topology.cpp)
 layer(stablehlo
@@ -87,6 +88,7 @@ layer(tensor
   csrc/tensor/view.cpp
   csrc/tensor/view_emit.cpp)
 layer(exec
+  csrc/exec/abstract.cpp
   csrc/exec/call_by_call.cpp
   csrc/exec/capture.cpp
   csrc/exec/counters.cpp
@@ -120,7 +122,10 @@ layer(aten
   csrc/aten/variants.cpp
   csrc/aten/views.cpp)
 set(PYTHON_SOURCES
+  csrc/python/abstract_bindings.cpp
+  csrc/python/aot_bindings.cpp
   csrc/python/benchmark_bindings.cpp
   csrc/python/compile_bindings.cpp
   csrc/python/device_bindings.cpp
-  csrc/python/module.cpp)
+  csrc/python/module.cpp
+  csrc/python/places.cpp)

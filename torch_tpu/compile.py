@@ -35,7 +35,8 @@ class _Graph:
         self._eager = _runs_on_host(graph)
 
     def __call__(self, arguments: list) -> Any:
-        if self._eager:
+        # Under torch_tpu.aot the graph's calls are recorded with all others.
+        if self._eager or _C.abstract_active():
             given = list(arguments)
             arguments.clear()
             return self._graph(*given)

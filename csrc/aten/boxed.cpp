@@ -13,6 +13,7 @@
 #include "aten/meta.h"
 #include "cache/programs.h"
 #include "device/generator.h"
+#include "exec/abstract.h"
 #include "exec/capture.h"
 #include "exec/counters.h"
 #include "exec/policy.h"
@@ -220,7 +221,8 @@ void RowKernel::push_number_argument(Gathered& g, size_t argument, const IValue&
 
 void RowKernel::gather(Gathered& g, const Stack& stack) const {
   const size_t base = stack.size() - variant_.kinds.size();
-  g.key.push_back(static_cast<int64_t>(c10::get_default_dtype_as_scalartype()));
+  g.key.push_back(static_cast<int64_t>(c10::get_default_dtype_as_scalartype()) |
+                  static_cast<int64_t>(AbstractSession::active() != nullptr) << 8);
   if (variant_.row->observed.precision) g.key.push_back(static_cast<int64_t>(matmul_precision()));
   for (const auto i : c10::irange(variant_.kinds.size())) {
     const IValue& value = stack[base + i];
@@ -309,7 +311,7 @@ CallSpec RowKernel::spec_of(const Stack& stack) const {
   spec.names = variant_.argument_names;
   spec.context.default_dtype = c10::get_default_dtype_as_scalartype();
   spec.context.matmul_precision = matmul_precision();
-  spec.context.tpu = pjrt::Client::get().kind() == pjrt::PluginKind::kTpu;
+  spec.context.tpu = AbstractSession::active() != nullptr || pjrt::Client::get().kind() == pjrt::PluginKind::kTpu;
   Gathered g;
   const auto operand = [&](const at::Tensor& t, bool read) {
     OperandSpec o;
@@ -472,11 +474,14 @@ int device_of(const Stack& stack, size_t base) {
   return -1;
 }
 
+// Whether calls are recorded on values that have no data.
+bool without_data() { return Capture::active() != nullptr || AbstractSession::active() != nullptr; }
+
 void RowKernel::run(const c10::OperatorHandle& op, Stack* stack) {
   if (variant_.row->host_indices) {
     move_host_tensors(*stack, std::max(device_of(*stack, stack->size() - variant_.kinds.size()), 0));
   }
-  if (mode() == Mode::kDebug && Capture::active() == nullptr) check_values(op, *stack);
+  if (mode() == Mode::kDebug && !without_data()) check_values(op, *stack);
   for (;;) {
     Gathered g;
     const Signature* signature = nullptr;
@@ -510,9 +515,8 @@ void RowKernel::finish(const Signature& signature, Gathered& g, Stack* stack) co
     }
     // A captured program draws when it is replayed.
     const auto [seed, offset] =
-        Capture::active() != nullptr
-            ? std::pair<uint64_t, uint64_t>(0, 0)
-            : generator_or_default(generator, device).reserve(static_cast<uint64_t>(signature.draws));
+        without_data() ? std::pair<uint64_t, uint64_t>(0, 0)
+                       : generator_or_default(generator, device).reserve(static_cast<uint64_t>(signature.draws));
     submission.integers.push_back(static_cast<int64_t>(seed));
     submission.integers.push_back(static_cast<int64_t>(offset));
   }

@@ -13,6 +13,7 @@
 
 #include "aten/boxed.h"
 #include "aten/factories.h"
+#include "exec/abstract.h"
 #include "exec/counters.h"
 #include "exec/policy.h"
 #include "tensor/fork.h"
@@ -74,9 +75,25 @@ at::Tensor to_host(const at::Tensor& t) {
   at::Tensor host = at::empty_strided(source.sizes(), source.strides(), source.options().device(c10::DeviceType::CPU));
   if (t.numel() == 0) return host;
   Counters::add(Counter::kHostReads);
+  AbstractSession* session = AbstractSession::active();
+  if (session != nullptr && cell_of(source)->get()->abstract) {
+    return host.fill_(session->read(Type(t.scalar_type(), Dims(t.sizes().begin(), t.sizes().end()))));
+  }
   PJRT_Buffer* buffer = buffer_of(cell_of(source)->get());
   pjrt::Client::get().to_host(buffer, host.mutable_data_ptr(), host.nbytes());
   return host;
+}
+
+// A device value of the host's bytes, which are in the order of `type`. `stage` gives them.
+template <typename Stage>
+DeviceValuePtr upload(const Stage& stage, const Type& type, int device) {
+  Counters::add(Counter::kTransfers);
+  check_not_forked();
+  if (AbstractSession* session = AbstractSession::active()) return session->input(type, device, /*from_host=*/true);
+  auto value = c10::make_intrusive<DeviceValue>(type, device);
+  const at::Tensor staged = stage();
+  value->fulfil(pjrt::Client::get().from_host(staged.const_data_ptr(), type, device));
+  return value;
 }
 
 void from_host(const at::Tensor& src, const at::Tensor& dst) {
@@ -86,20 +103,17 @@ void from_host(const at::Tensor& src, const at::Tensor& dst) {
   Cell* cell = cell_of(dst);
   const bool replaces = is_dense(view) && dst.storage().nbytes() == dst.nbytes();
   // In dst's own strides, so that the bytes are in storage order.
-  const at::Tensor staged =
-      replaces ? at::empty_strided(dst.sizes(), dst.strides(), dst.options().device(c10::DeviceType::CPU))
-               : at::empty(dst.sizes(), dst.options().device(c10::DeviceType::CPU));
-  const bool as_is = src.scalar_type() == staged.scalar_type() && src.sizes() == staged.sizes() &&
-                     src.strides() == staged.strides() && !src.is_conj() && !src.is_neg();
-  if (!as_is) staged.copy_(src);
-  const void* data = as_is ? src.const_data_ptr() : staged.const_data_ptr();
-  Counters::add(Counter::kTransfers);
-  check_not_forked();
+  const auto stage = [&] {
+    const auto options = dst.options().device(c10::DeviceType::CPU);
+    const Dims strides = replaces ? view.strides : row_major_strides(view.sizes);
+    const bool as_is = src.scalar_type() == view.dtype && src.sizes() == dst.sizes() &&
+                       src.strides() == c10::IntArrayRef(strides) && !src.is_conj() && !src.is_neg();
+    return as_is ? src : at::empty_strided(dst.sizes(), strides, options).copy_(src);
+  };
   const bool keep_type = replaces && (cell->get() || cell->has_natural()) && cell->type().dtype == view.dtype &&
                          cell->type().numel() == dst.numel();
   const Type type = keep_type ? cell->type() : replaces ? natural_type(view) : Type(view.dtype, view.sizes);
-  auto value = c10::make_intrusive<DeviceValue>(type, device);
-  value->fulfil(pjrt::Client::get().from_host(data, type, device));
+  DeviceValuePtr value = upload(stage, type, device);
   if (replaces) {
     cell->put(std::move(value));
   } else {
@@ -112,8 +126,13 @@ void between_devices(const at::Tensor& src, const at::Tensor& dst) {
   const at::Tensor source = whole(src);
   const DeviceValuePtr& from = cell_of(source)->get();
   const int device = dst.device().index();
-  auto value = c10::make_intrusive<DeviceValue>(from->type, device);
-  value->fulfil(pjrt::Client::get().copy_to_device(buffer_of(from), device));
+  DeviceValuePtr value;
+  if (AbstractSession* session = AbstractSession::active()) {
+    value = session->input(from->type, device, /*from_host=*/false);
+  } else {
+    value = c10::make_intrusive<DeviceValue>(from->type, device);
+    value->fulfil(pjrt::Client::get().copy_to_device(buffer_of(from), device));
+  }
   View view = view_of(source);
   copy_within(make_tensor(view, device, std::move(value)), dst);
 }

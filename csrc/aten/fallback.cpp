@@ -10,6 +10,8 @@
 #include <string>
 #include <unordered_set>
 
+#include "aten/meta.h"
+#include "exec/abstract.h"
 #include "exec/counters.h"
 #include "exec/policy.h"
 
@@ -51,6 +53,13 @@ bool raises() {
 void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   Counters::add(Counter::kFallbacks);
   const std::string name = family(op);
+  if (AbstractSession* session = AbstractSession::active()) {
+    session->unsupported(name, describe(op, *stack));
+    const auto make = [session](const Type& type, int device) { return session->input(type, device, false); };
+    TORCH_CHECK_NOT_IMPLEMENTED(answer_without_data(op, *stack, make), "tpu: no lowering for ", name, "(",
+                                describe(op, *stack), "), and PyTorch cannot say what it returns without data.");
+    return;
+  }
   TORCH_CHECK_NOT_IMPLEMENTED(
       !raises(), "tpu: no lowering for ", name, "(", describe(op, *stack),
       ").\nCall it on the CPU and move the result back, or add a row to csrc/lowerings; docs/adding_an_op.md "

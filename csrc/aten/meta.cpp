@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "aten/factories.h"
+
 namespace torch_tpu {
 
 namespace {
@@ -206,6 +208,66 @@ MetaAnswer ask_meta(const c10::OperatorHandle& op, const Variant& variant, const
     }
   }
   return answer;
+}
+
+bool answer_without_data(const c10::OperatorHandle& op, Stack& stack,
+                         const std::function<DeviceValuePtr(const Type&, int device)>& make) {
+  if (!answers_meta(op)) return false;
+  const auto& schema = op.schema();
+  const size_t base = stack.size() - schema.arguments().size();
+  Twins twins(c10::DeviceType::Meta);
+  Stack arguments;
+  std::vector<std::pair<at::Tensor, at::Tensor>> written;  // twin, tensor
+  int device = 0;
+  for (const auto i : c10::irange(schema.arguments().size())) {
+    const c10::IValue& value = stack[base + i];
+    const bool is_list = value.isTensorList() ||
+                         (value.isList() && schema.arguments()[i].type()->str().find("Tensor") != std::string::npos);
+    const ArgumentKind kind = value.isTensor()      ? ArgumentKind::kTensor
+                              : is_list             ? ArgumentKind::kTensorList
+                              : value.isGenerator() ? ArgumentKind::kGenerator
+                              : value.isDevice()    ? ArgumentKind::kIgnored
+                                                    : ArgumentKind::kInteger;
+    arguments.push_back(twin_of(value, kind, twins));
+    if (!value.isTensor() || !value.toTensor().defined()) continue;
+    const at::Tensor& t = value.toTensor();
+    if (t.device().type() == c10::DeviceType::PrivateUse1) device = t.device().index();
+    const auto* alias = schema.arguments()[i].alias_info();
+    if (alias != nullptr && alias->isWrite()) written.emplace_back(arguments.back().toTensor(), t);
+  }
+  {
+    const at::AutoDispatchBelowAutograd below;
+    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &arguments);
+  }
+  const auto tensor_of = [&](const at::Tensor& twin) {
+    if (!twin.defined()) return twin;
+    for (const auto& [written_twin, t] : written) {
+      if (written_twin.is_same(twin)) return t;
+    }
+    const View view = view_of(twin);
+    const Type type = is_dense(view) ? natural_type(view) : Type(view.dtype, {view.extent()});
+    return make_tensor(view, device, make(type, device));
+  };
+  for (const auto& [twin, t] : written) {
+    if (twin.sizes() != t.sizes()) resize_to(t, twin.sizes(), twin.strides());
+    Cell* cell = cell_of(t);
+    const View view = view_of(t);
+    const Type type = cell->get() || cell->has_natural() ? cell->type() : natural_type(view);
+    cell->put(make(type, device));
+  }
+  stack.erase(stack.begin() + static_cast<std::ptrdiff_t>(base), stack.end());
+  for (const c10::IValue& result : arguments) {
+    if (result.isTensor()) {
+      stack.emplace_back(tensor_of(result.toTensor()));
+    } else if (result.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const c10::IValue& element : result.toListRef()) list.push_back(tensor_of(element.toTensor()));
+      stack.emplace_back(list);
+    } else {
+      stack.push_back(result);
+    }
+  }
+  return true;
 }
 
 bool only_fills(const Variant& variant) {

@@ -5,10 +5,12 @@
 
 #include <ATen/core/stack.h>
 
+#include <functional>
 #include <vector>
 
 #include "aten/variants.h"
 #include "exec/signature.h"
+#include "tensor/cell.h"
 
 namespace torch_tpu {
 
@@ -36,6 +38,11 @@ void check_fill(const c10::OperatorHandle& op, const Variant& variant, const tor
 // Refuses written tensors that overlap themselves or, in part, other operands: as PyTorch's CPU
 // kernels do, and its Meta kernels do not.
 void refuse_overlap(const Variant& variant, const torch::jit::Stack& stack);
+
+// Answers a call of an op that has no row, without data: its Meta kernel says what comes back, and `make` gives the
+// values, also of what it writes. Replaces the arguments on the stack by the results. False: it has no Meta kernel.
+bool answer_without_data(const c10::OperatorHandle& op, torch::jit::Stack& stack,
+                         const std::function<DeviceValuePtr(const Type&, int device)>& make);
 
 // The tensors that a variant writes, lists flattened, in schema order.
 std::vector<at::Tensor> written_tensors(const Variant& variant, const torch::jit::Stack& stack);

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 
+#include "exec/abstract.h"
 #include "exec/capture.h"
 #include "exec/counters.h"
 #include "tensor/fork.h"
@@ -81,6 +82,11 @@ std::atomic<Mode>& current_mode() {
 std::atomic<bool> check_nan{false};
 std::atomic<std::string (*)()> location{nullptr};
 
+std::string sync_point() {
+  const std::string where = python_location();
+  return where.empty() ? "a sync point" : "a sync point at " + where;
+}
+
 // REQUIRES: the recorder's lock.
 void flush_locked(Recorder& r, int device) {
   Program& program = r.program(device);
@@ -137,6 +143,10 @@ void submit(Submission& submission, int device, DeviceValues& outputs) {
     capture->add(submission, outputs);
     return;
   }
+  if (AbstractSession* session = AbstractSession::active()) {
+    session->add(submission, outputs);
+    return;
+  }
   const Mode mode = current_mode();
   Recorder& r = recorder();
   const std::lock_guard guard(r.lock);
@@ -161,6 +171,7 @@ void submit(Submission& submission, int device, DeviceValues& outputs) {
 }
 
 void flush(int device) {
+  if (AbstractSession* session = AbstractSession::active()) return session->cut(sync_point());
   Recorder& r = recorder();
   const std::lock_guard guard(r.lock);
   flush_locked(r, device);
@@ -168,6 +179,7 @@ void flush(int device) {
 
 void flush_all() {
   if (in_forked_child()) return;  // what is recorded is the parent's
+  if (AbstractSession* session = AbstractSession::active()) return session->cut(sync_point());
   Recorder& r = recorder();
   const std::lock_guard guard(r.lock);
   for (size_t device = 0; device < kMaxDevices; ++device) {
@@ -175,8 +187,14 @@ void flush_all() {
   }
 }
 
+void end_step() {
+  if (AbstractSession* session = AbstractSession::active()) return session->cut("an optimizer's step");
+  flush_all();
+}
+
 void synchronize(int device) {
   check_not_forked();
+  if (AbstractSession* session = AbstractSession::active()) return session->cut(sync_point());
   Recorder& r = recorder();
   const std::lock_guard guard(r.lock);
   flush_locked(r, device);
@@ -185,6 +203,8 @@ void synchronize(int device) {
 
 PJRT_Buffer* buffer_of(const DeviceValuePtr& value) {
   check_not_forked();
+  TORCH_CHECK(!value->abstract || Capture::active() != nullptr,
+              "tpu: this tensor was made under torch_tpu.aot, where nothing runs: it has no data.\nMake it outside.");
   TORCH_CHECK(!value->abstract, "tpu: a program that is being captured cannot read a value on the host",
               python_location().empty() ? "" : " (" + python_location() + ")",
               ".\nMove .item(), .cpu(), printing and data-dependent branches out of the captured function.");

@@ -25,6 +25,8 @@ void submit(Submission& submission, int device, DeviceValues& outputs);
 // Runs what is pending on the device.
 void flush(int device);
 void flush_all();
+// flush_all(), at the end of an optimizer's step.
+void end_step();
 // flush(), and waits until all that was queued on the device is done.
 void synchronize(int device);
 // The buffer of a value, after running the program that makes it if need be. Not awaited.

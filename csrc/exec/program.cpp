@@ -123,17 +123,15 @@ void Program::give_back(Submission& submission) {
   unused_inputs_.clear();
 }
 
-DeviceValuePtr Program::execute() {
-  auto& client = pjrt::Client::get();
+std::vector<int64_t> Program::find_live(c10::SmallVectorImpl<char>& donatable) {
   // What is live, and what could be donated, tells programs apart as much as the calls do.
   std::vector<int64_t> live;
   key_.push_back(-1);
   for (size_t i = 0; i < results_.size(); ++i) {
     if (results_[i].use_count() > 1) live.push_back(static_cast<int64_t>(i));
   }
-  if (live.empty()) return {};
   key_.insert(key_.end(), live.begin(), live.end());
-  c10::SmallVector<char, 64> donatable(leaves_.size());
+  donatable.resize(leaves_.size());
   int64_t word = 0;
   for (size_t i = 0; i < leaves_.size(); ++i) {
     donatable[i] = leaves_[i].use_count() == 1;
@@ -143,6 +141,23 @@ DeviceValuePtr Program::execute() {
       word = 0;
     }
   }
+  return live;
+}
+
+Program::Plan Program::plan() {
+  Plan plan;
+  c10::SmallVector<char, 64> donatable;
+  plan.live = find_live(donatable);
+  plan.aliases = choose_aliases(plan.live, donatable);
+  plan.key = key_;
+  return plan;
+}
+
+DeviceValuePtr Program::execute() {
+  auto& client = pjrt::Client::get();
+  c10::SmallVector<char, 64> donatable;
+  const std::vector<int64_t> live = find_live(donatable);
+  if (live.empty()) return {};
 
   const uint64_t hash = hash_of(key_);
   LoadedProgram* program = cache().find(key_, hash);
@@ -163,7 +178,9 @@ DeviceValuePtr Program::execute() {
   c10::SmallVector<PJRT_Buffer*, 64> arguments;
   for (const DeviceValuePtr& leaf : leaves_) {
     TORCH_CHECK(leaf->buffer() != nullptr, "tpu: an operand has no value: ",
-                leaf->error.empty() ? "the program that makes it has not run" : leaf->error);
+                leaf->abstract        ? "it was made under torch_tpu.aot, where nothing runs"
+                : leaf->error.empty() ? "the program that makes it has not run"
+                                      : leaf->error);
     arguments.push_back(leaf->buffer());
   }
   upload_numbers(*program, doubles_, integers_, device_, arguments);

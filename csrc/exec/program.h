@@ -43,6 +43,20 @@ class Program {
   // After run() of a single call threw: returns its inputs to the submission they came from.
   void give_back(Submission& submission);
 
+  // For a program that is not to run: what run() would look up and compile now, ...
+  struct Plan {
+    std::vector<int64_t> key;      // what tells it from other programs
+    std::vector<int64_t> live;     // the results that somebody holds
+    std::vector<int64_t> aliases;  // by leaf: the live result that gets its buffer, or -1
+  };
+  Plan plan();
+  // ... and forgetting its calls: their results are inputs of later programs.
+  void drop() { begin(); }
+  // The row of call i, and result i. True if the value is an input or a result of this program.
+  const std::string& row(size_t i) const { return calls_[i].signature->row->name; }
+  const DeviceValuePtr& result(int64_t i) const { return results_[i]; }
+  bool involves(const DeviceValue& value) const { return value.epoch == epoch_; }
+
   // True if a call of this program makes the value.
   bool made(const DeviceValue& value) const { return value.epoch == epoch_ && value.slot >= 0; }
   const std::vector<DeviceValuePtr>& leaves() const { return leaves_; }
@@ -63,6 +77,8 @@ class Program {
   void begin();
   void record(Submission& submission, DeviceValues outputs);
   DeviceValuePtr execute();
+  // The results that somebody holds; says by leaf whether only this program holds it. Completes key_.
+  std::vector<int64_t> find_live(c10::SmallVectorImpl<char>& donatable);
   // As execute(), for a program that is not worth compiling (call_by_call.cpp). Consumes leaves_ and results_.
   DeviceValuePtr run_call_by_call(const std::vector<int64_t>& live);
   bool is_small(const std::vector<int64_t>& live) const;

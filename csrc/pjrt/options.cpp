@@ -43,6 +43,8 @@ constexpr uint64_t kEnvOptionOverrides = 7;  // map<string, OptionOverrideProto>
 // ExecutableBuildOptionsProto.
 constexpr uint64_t kNumReplicas = 4;
 constexpr uint64_t kNumPartitions = 5;
+constexpr uint64_t kUseSpmdPartitioning = 6;
+constexpr uint64_t kUseShardyPartitioner = 19;
 // An entry of a map, and OptionOverrideProto.
 constexpr uint64_t kMapKey = 1;
 constexpr uint64_t kMapValue = 2;
@@ -65,13 +67,23 @@ constexpr int kLastWithFusionEmitterFlag = 106;
 
 std::string Client::encode(const CompileOptions& options) {
   Message proto;
-  proto.bytes(kExecutableBuildOptions, Message().integer(kNumReplicas, 1).integer(kNumPartitions, 1).text());
-  proto.integer(kCompilePortableExecutable, 1);
+  Message build;
+  build.integer(kNumReplicas, 1).integer(kNumPartitions, static_cast<uint64_t>(options.partitions));
+  if (options.partitions > 1) {
+    build.integer(kUseSpmdPartitioning, 1).integer(kUseShardyPartitioner, 1);
+  }
+  proto.bytes(kExecutableBuildOptions, build.text());
+  if (options.partitions == 1) {
+    proto.integer(kCompilePortableExecutable, 1);
+  }
   const auto set = [&proto](std::string_view name, auto... value) {
     proto.bytes(kEnvOptionOverrides, flag(name, value...));
   };
   // A fused bfloat16 program must round where the same calls one by one round.
   set("xla_allow_excess_precision", kBoolField, 0);
+  for (const auto& [name, value] : options.flags) {
+    set(name, value);
+  }
   if (compiles_for_tpu()) {
     return proto.text();
   }

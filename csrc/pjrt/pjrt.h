@@ -79,11 +79,14 @@ class Client {
   void to_host(PJRT_Buffer* buffer, void* data, size_t nbytes);
   Buffer copy_to_device(PJRT_Buffer* buffer, int device);
 
-  // Compiles a StableHLO module. One replica, portable: it runs on any device of the client.
+  // Compiles a StableHLO module. One replica, portable (with one partition): it runs on any device of the client.
   // fast: least compile effort: about a third of the time for a small program, which then runs some
   // ten times slower an element, so it pays where operands have a few thousand elements at most.
+  // partitions: more than one makes an SPMD program of as many devices. flags: XLA's, by name.
   struct CompileOptions {
     bool fast = false;
+    int partitions = 1;
+    std::vector<std::pair<std::string, std::string>> flags = {};
   };
   LoadedExecutable compile(std::string_view module, const CompileOptions& options);
   std::string serialize(PJRT_LoadedExecutable* executable);

@@ -5,6 +5,8 @@
 
 namespace torch_tpu {
 
+void bind_abstract(pybind11::module_& m);
+void bind_aot(pybind11::module_& m);
 void bind_benchmark(pybind11::module_& m);
 void bind_compile(pybind11::module_& m);
 void bind_device(pybind11::module_& m);

@@ -69,7 +69,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("get_mode", [] { return name_of(mode()); });
   m.def("set_check_nan", &set_check_nan);
   m.def("flush", &flush_all, unlocked);
-  m.def("step_end", &flush_all, unlocked);
+  m.def("step_end", &end_step, unlocked);
   m.def("synchronize", &synchronize, unlocked);
   m.def("counters", &Counters::all);
   m.def("registered_overloads", &registered_overloads);
@@ -85,6 +85,8 @@ PYBIND11_MODULE(_C, m) {
     return choice ? choice->path : std::string();
   });
 
+  bind_abstract(m);
+  bind_aot(m);
   bind_benchmark(m);
   bind_compile(m);
   bind_device(m);

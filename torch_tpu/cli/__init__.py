@@ -8,6 +8,7 @@ import torch_tpu
 
 # name -> what it does, as `torch-tpu --help` lists it. The module of that name holds `command`.
 _COMMANDS: dict[str, str] = {
+    "check": "Will it run on a TPU, does it fit, how fast would it be? The TPU compiler answers, without a TPU.",
     "info": "The plugin, the devices, the versions: what to put in a bug report.",
 }
 

@@ -1,0 +1,106 @@
+// Bindings of the policy Abstract, for torch_tpu.aot.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <optional>
+#include <sstream>
+
+#include "aten/factories.h"
+#include "exec/abstract.h"
+#include "python/bindings.h"
+#include "python/places.h"
+
+namespace py = pybind11;
+
+namespace torch_tpu {
+
+namespace {
+
+AbstractSession& session() {
+  AbstractSession* active = AbstractSession::active();
+  TORCH_CHECK(active != nullptr,
+              "tpu: torch_tpu.aot is not recording.\nCall this in `with torch_tpu.aot.topology(...)`.");
+  return *active;
+}
+
+std::string text_of(const Type& type) {
+  std::ostringstream out;
+  out << type;
+  return out.str();
+}
+
+// (text, bytes) of a type.
+py::tuple described(const Type& type) { return py::make_tuple(text_of(type), type.nbytes()); }
+
+py::dict to_python(const AbstractSession::Captured& program) {
+  using namespace py::literals;
+  py::list arguments, results;
+  for (const auto& a : program.arguments) {
+    arguments.append(py::make_tuple(a.name, text_of(a.type), a.type.nbytes(), a.donated));
+  }
+  for (const Type& type : program.results) results.append(described(type));
+  return py::dict("module"_a = program.module, "arguments"_a = arguments, "results"_a = results,
+                  "rows"_a = program.rows, "ended_by"_a = program.ended_by, "runs"_a = program.runs,
+                  "resident_bytes"_a = program.resident_bytes, "host_bytes"_a = program.host_bytes);
+}
+
+// A Python function that may be destroyed without the GIL.
+std::shared_ptr<py::function> kept(py::function f) {
+  return {new py::function(std::move(f)), [](py::function* p) {
+            const py::gil_scoped_acquire gil;
+            delete p;
+          }};
+}
+
+}  // namespace
+
+void bind_abstract(py::module_& m) {
+  install_places();
+  // assume(type, where): the number that stands for what the host reads, or None to refuse.
+  m.def("abstract_begin", [](py::function assume) {
+    clear_places();
+    const auto f = kept(std::move(assume));
+    AbstractSession::begin([f](const Type& type, const std::string& where) -> AbstractSession::Assumed {
+      const py::gil_scoped_acquire gil;
+      const auto value = (*f)(text_of(type), where).cast<std::optional<double>>();
+      return {value.has_value(), value.value_or(0)};
+    });
+  });
+  m.def("abstract_active", [] { return AbstractSession::active() != nullptr; });
+  m.def("abstract_end", [] {
+    std::vector<AbstractSession::Captured> programs;
+    {
+      const py::gil_scoped_release unlocked;
+      programs = AbstractSession::end();
+    }
+    py::list list;
+    for (const auto& program : programs) list.append(to_python(program));
+    return list;
+  });
+  m.def("abstract_findings", [] {
+    py::list list;
+    for (const auto& f : session().findings()) list.append(py::make_tuple(f.kind, f.what, f.where, f.count));
+    return list;
+  });
+  m.def("abstract_program_count", [] { return session().programs().size(); });
+  m.def("abstract_cut", [](const std::string& why) { session().cut(why); }, py::call_guard<py::gil_scoped_release>());
+  // Names the tensor's value in programs that take it; an unwritten tensor becomes an input. False: not on the device.
+  m.def("abstract_name", [](py::handle object, const std::string& name) {
+    const at::Tensor& t = THPVariable_Unpack(object.ptr());
+    if (t.device().type() != c10::DeviceType::PrivateUse1 || !t.has_storage()) return false;
+    Cell* cell = cell_of(t);
+    if (!cell->get() && t.numel() > 0) {
+      const View view = view_of(t);
+      const bool whole = is_dense(view) && t.storage().nbytes() == t.nbytes();
+      if (!whole) return false;
+      cell->put(session().input(natural_type(view), cell->device(), /*from_host=*/false));
+    }
+    if (cell->get()) session().name(cell->get(), name);
+    return true;
+  });
+  m.def("enter_scope", &enter_scope);
+  m.def("leave_scope", &leave_scope);
+}
+
+}  // namespace torch_tpu

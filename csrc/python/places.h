@@ -1,0 +1,17 @@
+// Where the user's Python is when a call is made under torch_tpu.aot: the module that runs and the
+// lines that led there; for a derivative, those of the call that it derives. Guarded by the GIL.
+#pragma once
+
+#include <string>
+
+namespace torch_tpu {
+
+// Hands these to the Abstract policy.
+void install_places();
+// Forgets all places. REQUIRES: the GIL, and that no session is active.
+void clear_places();
+// The module that runs on this thread: a stack of qualified names.
+void enter_scope(const std::string& name);
+void leave_scope();
+
+}  // namespace torch_tpu

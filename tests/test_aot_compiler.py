@@ -1,0 +1,122 @@
+"""The TPU compiler in its child process. Needs libtpu, and no TPU."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from torch_tpu import _plugins
+from torch_tpu.aot import CheckError, CompilerError, protos
+from torch_tpu.aot.compiler import Compiler
+from torch_tpu.aot.estimate import estimate
+from torch_tpu.aot.hardware import chips, parse
+from torch_tpu.aot.hlo import Module
+from torch_tpu.aot.memory import measure
+
+needs_libtpu = pytest.mark.skipif(not _plugins.installed(_plugins.TPU_PLUGINS), reason="libtpu is not installed")
+
+PROGRAM = """module @program {
+func.func public @main(%0: tensor<2048x2048xbf16> loc("a.weight"), %1: tensor<2048x2048xbf16> loc("b.weight")) -> (tensor<2048x2048xbf16>) {
+  %2 = "func.call"(%0, %1) <{callee = @f}> : (tensor<2048x2048xbf16>, tensor<2048x2048xbf16>) -> tensor<2048x2048xbf16> loc(#loc0)
+  return %2 : tensor<2048x2048xbf16>
+}
+func.func private @f(%0: tensor<2048x2048xbf16>, %1: tensor<2048x2048xbf16>) -> (tensor<2048x2048xbf16>) {
+  %2 = "stablehlo.dot_general"(%0, %1) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions=[1], rhs_contracting_dimensions=[0]>}> : (tensor<2048x2048xbf16>, tensor<2048x2048xbf16>) -> tensor<2048x2048xbf16>
+  return %2 : tensor<2048x2048xbf16>
+}
+}
+#loc0 = loc("Model.layer/aten.mm"(callsite("f"("model.py":5:1) at "main"("train.py":9:1))))
+"""
+
+
+@pytest.fixture(scope="module")
+def compiler():
+    with Compiler(timeout=300) as started:
+        yield started
+
+
+@needs_libtpu
+def test_every_generation_has_a_topology(compiler):
+    for name in chips():
+        target = parse(name)
+        found = compiler.describe(target)
+        assert len(found["devices"]) == target.devices, name
+        assert found["devices"][0][1]["device_memory_bytes_limit"] > 7e9
+
+
+@needs_libtpu
+def test_the_first_phase_gives_schedule_and_buffers(compiler):
+    target = parse("v6e")
+    parts = protos.partial_programs(compiler.compile(PROGRAM, target, "quick")["programs"])
+    module = Module(protos.hlo_module(parts["opt_hlo"], with_config=True))
+    memory = measure(protos.buffer_assignment(parts["buffer_assignment"]), module, 1 << 35, ["a.weight", "b.weight"], 0)
+    assert memory.arguments == 2 * 2 * 2048**2
+    assert memory.outputs == 2 * 2048**2
+    assert memory.fits
+    assert {a.name for a in memory.largest} >= {"argument 0 a.weight", "argument 1 b.weight"}
+    e = estimate(module, target.chip)
+    assert e.flops == 2 * 2048**3
+    line = e.steps[0].line
+    assert line.op == "Model.layer/aten.mm"
+    assert line.frames == (("model.py", "f", 5), ("train.py", "main", 9))
+
+
+@needs_libtpu
+def test_a_whole_compile_gives_cycles_and_code(compiler):
+    reply = compiler.compile(PROGRAM, parse("v6e"), "full")
+    module = Module(protos.hlo_module(reply["program"], reply["format"] == "hlo_with_config"))
+    assert estimate(module, parse("v6e").chip).has_cycles
+    assert reply["memory"]["code"] > 0
+
+
+@needs_libtpu
+@pytest.mark.parametrize("depth", ["quick", "full"])
+def test_a_program_that_does_not_fit_is_an_oom(compiler, depth):
+    huge = PROGRAM.replace("2048x2048", "131072x131072")
+    with pytest.raises(CompilerError) as caught:
+        compiler.compile(huge, parse("v6e"), depth)
+    assert caught.value.kind == "oom"
+
+
+@needs_libtpu
+def test_refused_text_is_a_sentence(compiler):
+    with pytest.raises(CompilerError, match="garbage") as caught:
+        compiler.compile("module {garbage", parse("v6e"))
+    assert caught.value.kind == "refused"
+
+
+@needs_libtpu
+def test_a_crash_is_a_sentence_and_the_next_request_works(compiler):
+    with pytest.raises(CompilerError, match="The TPU compiler crashed: SIGFPE"):
+        compiler.describe(replace(parse("v6e"), shape=(0, 1)))
+    assert compiler.describe(parse("v6e"))["devices"]
+
+
+@needs_libtpu
+def test_shapes_that_libtpu_does_not_know_are_refused(compiler):
+    with pytest.raises(CheckError, match="libtpu knows no topology v6e:3x3"):
+        compiler.describe(replace(parse("v6e"), shape=(3, 3)))
+
+
+@needs_libtpu
+def test_nothing_reaches_the_users_terminal():
+    code = (
+        "from torch_tpu.aot.compiler import Compiler; from torch_tpu.aot.hardware import parse\n"
+        "with Compiler() as c: c.describe(parse('v6e'))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@needs_libtpu
+def test_a_compile_that_takes_too_long_is_ended():
+    with Compiler(timeout=0.1) as impatient, pytest.raises(CompilerError, match=r"took more than 0 s"):
+        impatient.describe(parse("v6e"))
+
+
+def test_without_libtpu_a_sentence_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(_plugins, "TPU_PLUGINS", ())
+    monkeypatch.delenv("TORCH_TPU_AOT_PLUGIN", raising=False)
+    with pytest.raises(CheckError, match="pip install"):
+        Compiler().start()

@@ -1,0 +1,162 @@
+"""The estimate, on programs written out here: no compiler is needed."""
+
+import pytest
+from google.protobuf import text_format
+
+from torch_tpu.aot import protos
+from torch_tpu.aot.estimate import HBM_EFFICIENCY, LAUNCH, MXU_EFFICIENCY, estimate
+from torch_tpu.aot.hardware import parse
+from torch_tpu.aot.hlo import Module, plain_bytes, shape_bytes
+
+BF16, F32, S32, TUPLE = 16, 11, 4, 13
+CHIP = parse("v6e").chip
+
+
+def array(dims, dtype=BF16, space=0, tiled=False):
+    order = "".join(f" minor_to_major: {i}" for i in reversed(range(len(dims))))
+    tiles = " tiles { dimensions: 8 dimensions: 128 }" if tiled else ""
+    sizes = "".join(f" dimensions: {d}" for d in dims)
+    return f"shape {{ element_type: {dtype}{sizes} layout {{{order} memory_space: {space}{tiles} }} }}"
+
+
+def module(entry, others=""):
+    text = f"entry_id: 1 {others} computations {{ id: 1 root_id: 99 {entry} }}"
+    return Module(text_format.Parse(text, protos.messages().Module()))
+
+
+def instruction(id_, opcode, shape, more=""):
+    return f'instructions {{ id: {id_} name: "i{id_}" opcode: "{opcode}" {shape} {more} }}'
+
+
+def product(precision=0, dtype=BF16, n=1024):
+    dims = "dot_dimensions { lhs_contracting: 1 rhs_contracting: 0 }"
+    return module(
+        instruction(1, "parameter", array([n, n], dtype))
+        + instruction(2, "parameter", array([n, n], dtype), "parameter_number: 1")
+        + instruction(
+            99,
+            "dot",
+            array([n, n], dtype),
+            f"operand_ids: 1 operand_ids: 2 {dims} precision {{ operand_precision: {precision} }}",
+        )
+    )
+
+
+def test_a_product_takes_its_operations_at_the_usual_share_of_the_peak():
+    e = estimate(product(n=4096), CHIP)
+    assert e.flops == 2 * 4096**3
+    assert e.expected == pytest.approx(2 * 4096**3 / (MXU_EFFICIENCY * CHIP.flops) + LAUNCH)
+    assert e.lower == pytest.approx(2 * 4096**3 / CHIP.flops)
+    assert e.lower < e.expected < e.upper
+    assert e.bound == "MXU"
+
+
+@pytest.mark.parametrize(("precision", "passes"), [(0, 1), (1, 3), (2, 6)])
+def test_float32_products_take_passes_by_their_precision(precision, passes):
+    e = estimate(product(precision, F32), CHIP)
+    assert e.passes == passes * e.flops
+
+
+def test_elementwise_work_takes_its_bytes():
+    n = 1 << 24
+    m = module(
+        instruction(1, "parameter", array([n], F32)) + instruction(99, "negate", array([n], F32), "operand_ids: 1")
+    )
+    e = estimate(m, CHIP)
+    assert e.bytes == 2 * 4 * n
+    assert e.expected == pytest.approx(8 * n / (HBM_EFFICIENCY * CHIP.hbm_bandwidth) + LAUNCH)
+    assert e.bound == "HBM"
+
+
+def test_values_in_fast_memory_are_no_hbm_traffic():
+    m = module(
+        instruction(1, "parameter", array([512], F32, space=1))
+        + instruction(99, "negate", array([512]), "operand_ids: 1")
+    )
+    assert estimate(m, CHIP).bytes == 2 * 512
+
+
+def test_tiles_pad():
+    shape = module(instruction(99, "iota", array([3, 100], F32, tiled=True))).instructions[99].shape
+    assert plain_bytes(shape) == 4 * 300
+    assert shape_bytes(shape) == 4 * 8 * 128
+
+
+def loop(bound):
+    pair = f"shape {{ element_type: {TUPLE} tuple_shapes {{ element_type: {S32} }} tuple_shapes {{ element_type: {F32} dimensions: 4096 layout {{ minor_to_major: 0 }} }} }}"
+    scalar = array([], S32)
+
+    def constant(id_, value):
+        return instruction(id_, "constant", scalar, f"literal {{ s32s: {value} }}")
+
+    body = (
+        "computations { id: 2 root_id: 24 "
+        + instruction(20, "parameter", pair)
+        + instruction(21, "get-tuple-element", scalar, "operand_ids: 20")
+        + constant(22, 1)
+        + instruction(23, "add", scalar, "operand_ids: 21 operand_ids: 22")
+        + instruction(25, "get-tuple-element", array([4096], F32), "operand_ids: 20 tuple_index: 1")
+        + instruction(26, "negate", array([4096], F32), "operand_ids: 25")
+        + instruction(24, "tuple", pair, "operand_ids: 23 operand_ids: 26")
+        + "}"
+    )
+    end = constant(32, bound) if bound is not None else instruction(32, "get-tuple-element", scalar, "operand_ids: 30")
+    condition = (
+        "computations { id: 3 root_id: 33 "
+        + instruction(30, "parameter", pair)
+        + instruction(31, "get-tuple-element", scalar, "operand_ids: 30")
+        + end
+        + instruction(33, "compare", array([], 1), "operand_ids: 31 operand_ids: 32")
+        + "}"
+    )
+    entry = (
+        constant(1, 0)
+        + instruction(2, "parameter", array([4096], F32))
+        + instruction(3, "tuple", pair, "operand_ids: 1 operand_ids: 2")
+        + instruction(99, "while", pair, "operand_ids: 3 called_computation_ids: 2 called_computation_ids: 3")
+    )
+    return module(entry, body + condition)
+
+
+def test_loops_count_as_often_as_they_run():
+    once, many = estimate(loop(1), CHIP), estimate(loop(36), CHIP)
+    assert many.bytes == 36 * once.bytes
+    assert many.unknown_loops == 0
+
+
+def test_a_loop_that_ends_by_data_counts_once_and_is_said():
+    assert estimate(loop(None), CHIP).unknown_loops == 1
+
+
+def window(size, stride=1, low=0, high=0, base=1, dilation=1):
+    return (
+        f"dimensions {{ size: {size} stride: {stride} padding_low: {low} padding_high: {high} "
+        f"base_dilation: {base} window_dilation: {dilation} }}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride", "low", "high", "base"),
+    [(14, 3, 1, 1, 1, 1), (14, 3, 2, 1, 1, 1), (7, 4, 1, 2, 2, 2), (12, 12, 11, 0, 0, 12), (9, 5, 3, 4, 0, 2)],
+)
+def test_convolutions_count_only_products_with_elements(size, kernel, stride, low, high, base):
+    spread = (size - 1) * base + 1
+    out = (spread + low + high - kernel) // stride + 1
+    dims = (
+        "convolution_dimensions { input_feature: 1 input_spatial: 2 kernel_input_feature: 1 kernel_spatial: 2 "
+        "output_feature: 1 output_spatial: 2 }"
+    )
+    m = module(
+        instruction(1, "parameter", array([2, 3, size]))
+        + instruction(2, "parameter", array([5, 3, kernel]), "parameter_number: 1")
+        + instruction(
+            99,
+            "convolution",
+            array([2, 5, out]),
+            f"operand_ids: 1 operand_ids: 2 {dims} window {{ {window(kernel, stride, low, high, base)} }} "
+            "feature_group_count: 1 batch_group_count: 1",
+        )
+    )
+    at = [o * stride + k - low for o in range(out) for k in range(kernel)]
+    valid = sum(0 <= p < spread and p % base == 0 for p in at)
+    assert m.matmul_flops(m.instructions[99])[0] == 2 * valid * 2 * 5 * 3

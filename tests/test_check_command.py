@@ -1,0 +1,164 @@
+"""`torch-tpu check` as a user runs it, each time in a fresh process. Needs libtpu for answers, not for refusals."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from torch_tpu import _plugins
+
+ROOT = Path(__file__).parent.parent
+needs_libtpu = pytest.mark.skipif(not _plugins.installed(_plugins.TPU_PLUGINS), reason="libtpu is not installed")
+
+
+def check(*arguments, cwd=None, **environment):
+    env = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "160"} | environment
+    return subprocess.run(
+        [sys.executable, "-m", "torch_tpu.cli", "check", *map(str, arguments)],
+        env=env,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+@pytest.fixture
+def script(tmp_path):
+    def write(code):
+        path = tmp_path / "train.py"
+        path.write_text(textwrap.dedent(code))
+        return path
+
+    return write
+
+
+MATMUL = """
+    import torch
+    x = torch.randn(2, 2, device="tpu")
+    print(x @ x)
+"""
+CUDA_TRAINING = """
+    import sys
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    net = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.GELU(), torch.nn.Linear(128, 8)).cuda()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=float(sys.argv[1]))
+    for step in range(1000):
+        x = torch.randn(32, 64).to(device)
+        with torch.autocast("cuda"):
+            loss = net(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        if step % 2 == 0:
+            print(f"loss {loss.item():.3f}")
+    raise SystemExit("not reached: the steps have repeated")
+"""
+
+
+@needs_libtpu
+def test_a_matmul_is_checked(script):
+    done = check(script(MATMUL))
+    assert done.returncode == 0, done.stderr
+    assert "compiles and fits" in done.stdout
+    assert "train.py:4" in done.stdout
+
+
+@needs_libtpu
+def test_a_script_for_cuda_is_redirected_and_its_steps_found(script):
+    done = check("--json", "--topology", "v6e-1,v5e-1", script(CUDA_TRAINING), "0.001")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert [t["name"] for t in report["targets"]] == ["v6e:1x1", "v5e:1x1"]
+    for target in report["targets"]:
+        assert target["depth"] == "quick"
+        for step in target["steps"]:
+            assert step["verdict"] == "ok"
+            assert step["memory"]["fits"]
+            assert step["time"]["lower"] <= step["time"]["expected"] <= step["time"]["upper"]
+    assert {"torch.cuda.is_available", ".cuda()", "device='cuda'", "torch.autocast('cuda')"} <= {
+        f["what"] for f in report["redirects"]
+    }
+    (read,) = [f for f in report["findings"] if f["kind"] == "host read"]
+    assert read["where"].endswith("train.py:16")
+    assert not [op for op in report["ops"] if op["runs_on"] == "unsupported"]
+
+
+@needs_libtpu
+def test_an_overflow_fails_where_asked_and_names_the_largest(script):
+    path = script(
+        """
+        import torch
+        x = torch.zeros(70000, 70000, device="tpu")
+        for _ in range(2):
+            x = x.to("cpu").to("tpu") if False else (x @ x.t()).softmax(1) @ x
+            torch.tpu.synchronize()
+        """
+    )
+    done = check("--fail-on", "oom", path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "does not fit" in done.stdout
+    assert "the largest values" in done.stdout
+
+
+@needs_libtpu
+def test_a_function_that_returns_a_module_and_inputs(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import torch\ndef example():\n    return torch.nn.Linear(16, 4), torch.zeros(2, 16)\n"
+    )
+    page = tmp_path / "report.html"
+    done = check("--module", "mine:example", "--train", "--html", page, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    html = page.read_text()
+    assert html.startswith("<!doctype html>")
+    assert "Linear" in html
+    assert "http" not in html.replace("http://www.w3.org", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--topology", "v9-4", "x.py"], "Unknown TPU"),
+        (["nothing.py"], "There is no script nothing.py"),
+        ([], "Nothing to check"),
+        (["--hf", str(ROOT / "tests")], "holds no config.json"),
+        (["--module", "no_such:thing"], "No module named"),
+        (["--fail-on", "slow", "x.py"], "Known: unsupported, oom"),
+        (["--value", "7", "x.py"], "FILE.py:LINE=NUMBER"),
+    ],
+)
+def test_bad_input_is_a_sentence(arguments, says, tmp_path):
+    done = check(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@needs_libtpu
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("raise ValueError('broken')", r"raised ValueError at .*train.py:1: broken"),
+        ("import torch; torch.ones(2) + 1", "Nothing ran on device tpu"),
+        ("import sys; sys.exit(3)", "exited with status 3"),
+    ],
+)
+def test_a_script_that_cannot_be_checked_is_a_sentence(script, code, says):
+    done = check(script(code))
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    import re
+
+    assert re.search(says, done.stderr.replace("\n", " "))
+
+
+def test_without_libtpu_a_sentence_says_what_to_install(script):
+    done = check(script(MATMUL), TORCH_TPU_AOT_PLUGIN="/nowhere/libtpu.so")
+    assert done.returncode == 2
+    assert "libtpu, which holds the TPU compiler, is not installed" in done.stderr

@@ -1,0 +1,283 @@
+"""Captures what a function, a module or a recording would run, and asks the TPU compiler about it."""
+
+import copy
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from torch_tpu import _C
+from torch_tpu.aot import hardware, memory, protos
+from torch_tpu.aot.compiler import Compiler, Depth
+from torch_tpu.aot.errors import CheckError, CompilerError
+from torch_tpu.aot.estimate import estimate
+from torch_tpu.aot.hlo import Module
+from torch_tpu.aot.recording import Finding, Program, Recording, topology
+from torch_tpu.aot.report import Report, StepReport, TargetReport, ops_of, time_of
+
+MakeOptimizer = Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
+Progress = Callable[[str], None]
+
+
+def _silent(_: str) -> None:
+    """No progress is shown."""
+
+
+# --- user code
+
+
+def _abstract(tensor: torch.Tensor, name: str = "") -> torch.Tensor:
+    """A tensor like this one on ``tpu``, without data."""
+    made = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="tpu")
+    _C.abstract_name(made, name)
+    return made
+
+
+def _as_input(given: Any) -> Any:
+    return _abstract(given) if isinstance(given, torch.Tensor) else given
+
+
+def _abstract_copy(module: torch.nn.Module) -> torch.nn.Module:
+    """The module with its parameters and buffers on ``tpu``, without data; the given one stays as it is."""
+    memo: dict[int, Any] = {}
+    for name, parameter in module.named_parameters():
+        memo[id(parameter)] = torch.nn.Parameter(_abstract(parameter.data, name), parameter.requires_grad)
+    for name, buffer in module.named_buffers():
+        memo[id(buffer)] = _abstract(buffer, name)
+    return copy.deepcopy(module, memo)
+
+
+def _loss_of(output: Any) -> torch.Tensor:
+    """A model's loss: its output's ``loss``, a scalar, or the mean of the first floating-point tensor."""
+    if isinstance(getattr(output, "loss", None), torch.Tensor):
+        return output.loss
+    found = [t for t in tree_leaves(output) if isinstance(t, torch.Tensor) and t.is_floating_point()]
+    if not found:
+        raise CheckError(
+            "train=True needs a loss: the function returned no floating-point tensor.", "Give loss=f(output)."
+        )
+    return found[0] if found[0].dim() == 0 else found[0].float().mean()
+
+
+def _run(
+    call: Callable[..., Any],
+    inputs: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    train: bool,
+    optimizer: MakeOptimizer | None,
+    loss: Callable[[Any], torch.Tensor] | None,
+    recording: Recording,
+) -> int:
+    """Runs the steps; returns how many programs came before the last one."""
+    if isinstance(call, torch.nn.Module):
+        call = _abstract_copy(call)
+        call.train(train)
+    inputs, kwargs = tree_map(_as_input, (tuple(inputs), dict(kwargs)))
+    if not train:
+        with torch.no_grad():
+            recording.cut("set-up")
+            before = recording.program_count()
+            output = call(*inputs, **kwargs)
+            recording.cut("the end of the call")
+            del output
+        return before
+    stepper = None
+    if isinstance(call, torch.nn.Module):
+        make = optimizer or (lambda parameters: torch.optim.AdamW(parameters))
+        stepper = make([p for p in call.parameters() if p.requires_grad])
+    # The first step makes the optimizer's state; the second finds it, as all later ones do.
+    before = 0
+    for _ in range(2):
+        recording.cut("set-up")
+        before = recording.program_count()
+        value = (loss or _loss_of)(call(*inputs, **kwargs))
+        value.backward()
+        if stepper is not None:
+            stepper.step()
+            recording.cut("an optimizer's step")
+            stepper.zero_grad(set_to_none=True)
+        recording.cut("the end of the step")
+        del value
+    return before
+
+
+def check(
+    fn_or_module: Callable[..., Any],
+    *example_inputs: Any,
+    topology: str | Sequence[str] = "v6e:1x1",
+    train: bool = False,
+    optimizer: MakeOptimizer | None = None,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+    example_kwargs: Mapping[str, Any] | None = None,
+    depth: Depth = "quick",
+    values: Mapping[str, float] | None = None,
+    on_read: str = "assume",
+    timeout: float = 1800,
+    progress: Progress = _silent,
+) -> Report:
+    """Would this run on a TPU: which ops are missing, does it fit, how long would a step take, what bounds it?
+
+    The real TPU compiler answers, with no TPU. A module is copied without its data, so neither it nor the example
+    inputs (tensors on any device, ``meta`` included: only sizes and dtypes count) change or take memory.
+
+    ``topology``: a slice's name, or several to compare. ``train``: a forward, a backward and a step of ``optimizer``
+    (a function from parameters to an optimizer; AdamW by default) with ``loss(output)`` (default: the output's
+    ``loss``, a scalar output, or a mean). ``depth``: ``"quick"`` runs the compiler's first phase (seconds), ``"full"``
+    all of it (minutes; errors that only code generation finds, and cycles). ``values``, ``on_read``: see
+    ``torch_tpu.aot.topology``. Raises CheckError for what cannot be checked; what the compiler refuses is in the report.
+    """
+    targets = [hardware.parse(name) for name in ([topology] if isinstance(topology, str) else topology)]
+    title = getattr(fn_or_module, "__qualname__", type(fn_or_module).__name__)
+    with Compiler(timeout) as compiler:
+        compiler.start()
+        start = time.monotonic()
+        recording, before = capture(
+            lambda r: _run(fn_or_module, example_inputs, example_kwargs or {}, train, optimizer, loss, r),
+            targets[0],
+            values,
+            on_read,
+        )
+        seconds = time.monotonic() - start
+        steps = recording.programs[before:] or [p for p in recording.programs if p.runs > 1] or recording.programs
+        return judge(title, recording, steps, targets, compiler, depth, seconds, progress=progress)
+
+
+def capture(
+    body: Callable[[Recording], int],
+    target: hardware.Slice,
+    values: Mapping[str, float] | None,
+    on_read: str,
+) -> tuple[Recording, int]:
+    with topology(target, values=values, on_read=on_read) as recording:
+        before = body(recording)
+    return recording, before
+
+
+def steps_of(programs: list[Program]) -> list[Program]:
+    """Of a script's programs, those that make a step: the ones that came again, else all that take arrays, else all."""
+    again = [p for p in programs if p.runs > 1 and not p.is_setup]
+    return again or [p for p in programs if not p.is_setup] or programs
+
+
+# --- the compiler's answers
+
+
+def judge(
+    title: str,
+    recording: Recording,
+    steps: list[Program],
+    targets: list[hardware.Slice],
+    compiler: Compiler,
+    depth: Depth,
+    capture_seconds: float,
+    redirects: list[Finding] | None = None,
+    progress: Progress = _silent,
+) -> Report:
+    """Compiles the steps for each target."""
+    if not steps:
+        raise CheckError(
+            "Nothing ran on device tpu, so there is nothing to check.", "Move the model and its inputs: .to('tpu')."
+        )
+    reports = []
+    for target in targets:
+        found = compiler.describe(target)
+        kind, attributes = found["devices"][0]
+        used: Depth = depth if depth == "full" or found["has_phases"] else "full"
+        note = "" if used == depth else "this libtpu cannot run its first phase alone: compiled in full"
+        report = TargetReport(
+            target.name,
+            kind,
+            target.chips,
+            len(found["devices"]),
+            attributes.get("device_memory_bytes_limit", 0),
+            used,
+            note=note,
+        )
+        for number, program in enumerate(steps, 1):
+            progress(
+                f"{target.name}: compiling program {number} of {len(steps)} ({len(program.module) >> 10} kB of text)"
+            )
+            report.steps.append(_step(program, target, report, compiler, used, found["has_phases"]))
+        reports.append(report)
+    return Report(
+        title=title,
+        targets=reports,
+        ops=ops_of(steps, recording.findings),
+        findings=recording.findings,
+        redirects=redirects or [],
+        setup_programs=len(recording.programs) - len(steps),
+        capture_seconds=capture_seconds,
+        libtpu=_libtpu_version(),
+    )
+
+
+def _libtpu_version() -> str:
+    try:
+        return metadata.version("libtpu")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _step(
+    program: Program, target: hardware.Slice, report: TargetReport, compiler: Compiler, depth: Depth, has_phases: bool
+) -> StepReport:
+    step = StepReport(
+        title=f"ended by {program.ended_by}",
+        runs=program.runs,
+        arguments=len(program.arguments),
+        calls=sum(sum(lines.values()) for lines in program.rows.values()),
+        host_bytes=program.host_bytes,
+        text_bytes=len(program.module),
+        verdict="ok",
+    )
+    names = [a.name for a in program.arguments]
+    start = time.monotonic()
+    try:
+        module = None
+        if has_phases:
+            parts = protos.partial_programs(compiler.compile(program.module, target, "quick")["programs"])
+            module = Module(protos.hlo_module(parts["opt_hlo"], with_config=True))
+            assignment = protos.buffer_assignment(parts["buffer_assignment"])
+            step.memory = memory.measure(assignment, module, report.hbm_limit, names, program.resident_bytes)
+        if depth == "full":
+            reply = compiler.compile(program.module, target, "full")
+            module = Module(protos.hlo_module(reply["program"], reply["format"] == "hlo_with_config"))
+            stats = reply["memory"]
+            if step.memory is None:
+                step.memory = memory.Memory(
+                    report.hbm_limit,
+                    arguments=stats["argument"],
+                    outputs=stats["output"] - stats["alias"],
+                    temporaries=stats["temp"],
+                    resident=program.resident_bytes,
+                )
+            step.memory.code = stats["code"]
+        step.time = time_of(estimate(module, target.chip), target.chip.flops, target.chip.hbm_bandwidth)
+        if not step.memory.fits:
+            step.verdict = "oom"
+            step.message = "It compiles, but with the other values that are alive it does not fit."
+    except CompilerError as error:
+        step.verdict, step.message = error.kind, error.what
+        if error.kind == "oom":
+            step.memory = _explain_overflow(program, target, report, compiler, depth, error.what)
+    step.compile_seconds = time.monotonic() - start
+    return step
+
+
+def _explain_overflow(
+    program: Program, target: hardware.Slice, report: TargetReport, compiler: Compiler, depth: Depth, error: str
+) -> memory.Memory:
+    """Compiles again with the compiler's reports on, which name the largest buffers."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            compiler.compile(program.module, target, depth, flags={"xla_dump_to": folder})
+        except CompilerError as again:
+            error = again.what
+        return memory.overflow(
+            error, Path(folder), report.hbm_limit, [a.name for a in program.arguments], program.resident_bytes
+        )

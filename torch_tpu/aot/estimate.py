@@ -1,0 +1,269 @@
+"""The time of a program from its scheduled HLO and published figures of the chip: lower, expected, upper.
+
+Matrix products take the compiler's cycles where it gives them (a full compile), else their operations at 75 % of
+the peak; everything else takes its HBM bytes at 85 % of the bandwidth, or its transcendental functions. Copies that
+the compiler made asynchronous hide behind other work as far as that leaves HBM idle. Loops count as often as they
+run. Nothing here was measured on a TPU: docs/check.md says what the figures are worth.
+"""
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch_tpu.aot.hardware import Chip
+from torch_tpu.aot.hlo import HBM, Line, Module, plain_bytes, shape_bytes
+
+MXU_EFFICIENCY = 0.75
+HBM_EFFICIENCY = 0.85
+SLOW = 0.5  # of both peaks, for the upper figure
+LAUNCH = 1.2e-6  # seconds, for each step of the schedule
+_TRANSCENDENTALS_A_CYCLE = 1024  # a vector of 8 x 128 lanes
+
+_FREE = {
+    "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "replica-id",
+    "opt-barrier", "domain", "add-dependency", "iota", "copy-done", "async-done", "async-update", "slice-done",
+    "all-gather-done", "all-reduce-done", "collective-permute-done", "send-done", "recv-done",
+}  # fmt: skip
+_ASYNC = {"copy-start", "slice-start", "async-start"}
+_TRANSCENDENTAL = {
+    "exponential", "exponential-minus-one", "log", "log-plus-one", "logistic", "tanh", "power", "rsqrt", "sqrt", "cbrt",
+    "sine", "cosine", "tan", "atan2", "erf",
+}  # fmt: skip
+# Custom calls that the compiler makes itself, which compute nothing: halves of 64-bit numbers, buffers, promises.
+_PLUMBING = ("X64", "AllocateBuffer", "Assume", "Sharding", "SPMD")
+# Collective -> bytes over the links, as a share of the larger of operand and result, of n devices in a ring.
+_COLLECTIVES = {
+    "all-gather": lambda n: (n - 1) / n,
+    "reduce-scatter": lambda n: (n - 1) / n,
+    "all-reduce": lambda n: 2 * (n - 1) / n,
+    "all-to-all": lambda n: (n - 1) / n / 2,
+    "collective-permute": lambda n: 1.0,
+}
+
+
+@dataclass
+class Step:
+    """One instruction of the schedule, with all its runs."""
+
+    name: str
+    opcode: str
+    line: Line
+    runs: int
+    seconds: float
+    flops: float
+    bytes: float
+    bound: str  # "MXU", "HBM", "VPU", "ICI"
+
+
+@dataclass
+class Estimate:
+    lower: float = 0.0  # seconds
+    expected: float = 0.0
+    upper: float = 0.0
+    flops: float = 0.0  # of matrix products
+    passes: float = 0.0  # the same, times the MXU's passes for float32
+    bytes: float = 0.0  # to and from HBM
+    link_bytes: float = 0.0
+    seconds_by_bound: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    steps: list[Step] = field(default_factory=list)
+    padded_bytes: float = 0.0
+    unknown_loops: int = 0
+    uncosted_calls: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    has_cycles: bool = False
+
+    @property
+    def bound(self) -> str:
+        """What most of the time goes to."""
+        return max(self.seconds_by_bound, key=self.seconds_by_bound.get) if self.seconds_by_bound else "nothing"
+
+    @property
+    def intensity(self) -> float:
+        return self.flops / self.bytes if self.bytes else 0.0
+
+
+def estimate(module: Module, chip: Chip) -> Estimate:
+    """The time that one run of the program takes on one device."""
+    return _Walk(module, chip).run()
+
+
+class _Walk:
+    def __init__(self, module: Module, chip: Chip):
+        self._module = module
+        self._chip = chip
+        self._result = Estimate()
+        self._roofline = 0.0
+
+    def run(self) -> Estimate:
+        result, chip = self._result, self._chip
+        self._computation(self._module.entry, 1)
+        result.lower = max(
+            result.passes / chip.flops, result.bytes / chip.hbm_bandwidth, self._link_seconds(result.link_bytes)
+        )
+        result.upper = max(result.upper, result.expected)
+        return result
+
+    def _link_seconds(self, amount: float) -> float:
+        return amount / self._chip.ici_bandwidth
+
+    def _computation(self, computation: Any, runs: int) -> None:
+        pending = 0.0  # seconds of HBM that asynchronous copies still need
+        for instruction in self._module.scheduled(computation):
+            opcode = instruction.opcode
+            if opcode in _FREE:
+                continue
+            if opcode == "while":
+                trips = self._module.trip_count(instruction)
+                if trips is None:
+                    self._result.unknown_loops += 1
+                self._computation(self._module.computations[instruction.called_computation_ids[0]], runs * (trips or 1))
+            elif opcode in ("call", "conditional"):
+                for called in instruction.called_computation_ids[-1:]:
+                    self._computation(self._module.computations[called], runs)
+            elif opcode in _ASYNC:
+                moved = self._copied(instruction)
+                self._result.bytes += moved * runs
+                self._result.upper += runs * moved / (SLOW * self._chip.hbm_bandwidth)
+                pending += moved / (HBM_EFFICIENCY * self._chip.hbm_bandwidth)
+            else:
+                idle = self._step(instruction, runs)
+                pending = max(0.0, pending - idle)
+        self._result.expected += pending * runs
+        self._result.seconds_by_bound["HBM"] += pending * runs
+
+    def _copied(self, instruction: Any) -> float:
+        """Bytes that an asynchronous copy moves from or to HBM: the smaller side is what moves."""
+        operands = sum(plain_bytes(o.shape) for o in self._module.operands(instruction))
+        results = [s for s in instruction.shape.tuple_shapes if s.element_type != 13]
+        moved = min((plain_bytes(s) for s in results if s.dimensions), default=operands)
+        return min(moved, operands) if operands else moved
+
+    def _step(self, instruction: Any, runs: int) -> float:
+        """Adds one instruction; returns the seconds a run of it leaves HBM idle."""
+        result, chip, module = self._result, self._chip, self._module
+        opcode = instruction.opcode.removesuffix("-start")
+        flops, passes = module.matmul_flops(instruction)
+        moved = self._hbm_bytes(instruction)
+        if opcode in _COLLECTIVES:
+            return self._collective(instruction, opcode, runs)
+        target = instruction.custom_call_target
+        if target and not flops and not target.startswith(_PLUMBING):
+            result.uncosted_calls[target] += runs
+        functions = sum(_elements(p.shape) for p in module.inside(instruction) if p.opcode in _TRANSCENDENTAL)
+        cycles = _cycles(instruction)
+        result.has_cycles |= cycles > 0
+        by_cycles = cycles / chip.clock
+        mxu = by_cycles if flops and cycles else passes / (MXU_EFFICIENCY * chip.flops)
+        hbm = moved / (HBM_EFFICIENCY * chip.hbm_bandwidth)
+        vpu = functions / (_TRANSCENDENTALS_A_CYCLE * chip.clock)
+        busy = {"MXU": mxu, "HBM": hbm, "VPU": vpu}
+        bound = max(busy, key=busy.get)
+        seconds = max(busy.values()) + LAUNCH
+        slow = max(passes / (SLOW * chip.flops), moved / (SLOW * chip.hbm_bandwidth), vpu) + LAUNCH
+        result.expected += seconds * runs
+        result.upper += max(seconds, by_cycles or slow) * runs
+        result.flops += flops * runs
+        result.passes += passes * runs
+        result.bytes += moved * runs
+        result.seconds_by_bound[bound] += seconds * runs
+        self._add(instruction, runs, seconds, flops, moved, bound)
+        return seconds - hbm
+
+    def _collective(self, instruction: Any, opcode: str, runs: int) -> float:
+        sizes = [plain_bytes(instruction.shape), *(plain_bytes(o.shape) for o in self._module.operands(instruction))]
+        n = max((len(g.replica_ids) for g in instruction.replica_groups), default=2)
+        moved = max(sizes) * _COLLECTIVES[opcode](max(n, 2))
+        seconds = self._link_seconds(moved) + LAUNCH
+        result = self._result
+        result.link_bytes += moved * runs
+        result.expected += seconds * runs
+        result.upper += 2 * seconds * runs
+        result.seconds_by_bound["ICI"] += seconds * runs
+        self._add(instruction, runs, seconds, 0, moved, "ICI")
+        return seconds
+
+    def _add(self, instruction: Any, runs: int, seconds: float, flops: float, moved: float, bound: str) -> None:
+        self._result.steps.append(
+            Step(
+                instruction.name,
+                instruction.opcode,
+                self._module.line(instruction),
+                runs,
+                seconds * runs,
+                flops * runs,
+                moved * runs,
+                bound,
+            )
+        )
+
+    def _hbm_bytes(self, instruction: Any) -> float:
+        """Bytes that an instruction reads from and writes to HBM; of an operand that it slices, the slices."""
+        module = self._module
+        written = shape_bytes(instruction.shape, HBM)
+        self._result.padded_bytes += max(0, written - plain_bytes(instruction.shape)) if written else 0
+        operands = module.operands(instruction)
+        if instruction.opcode == "dynamic-update-slice":
+            return 2 * shape_bytes(operands[1].shape)
+        if instruction.opcode in ("dynamic-slice", "slice", "gather"):
+            return written + min(written, shape_bytes(operands[0].shape, HBM))
+        read = 0
+        for position, operand in enumerate(operands):
+            whole = shape_bytes(operand.shape, HBM)
+            if not whole:
+                continue
+            part = self._read_by_fusion(instruction, position) if instruction.opcode == "fusion" else None
+            if part is None:
+                read += whole
+            else:
+                read += min(part, whole)
+                if (
+                    part < whole
+                    and shape_bytes(instruction.shape, HBM) == whole
+                    and self._updates(instruction, position)
+                ):
+                    written = part  # in place: only the slice is written
+        return read + written
+
+    def _users(self, fusion: Any, position: int) -> list[Any]:
+        computation = self._module.computations[fusion.called_computation_ids[0]]
+        parameter = next(
+            (i for i in computation.instructions if i.opcode == "parameter" and i.parameter_number == position), None
+        )
+        if parameter is None:
+            return []
+        ids, users = {parameter.id}, []
+        for inner in computation.instructions:
+            if inner.opcode == "bitcast" and inner.operand_ids and inner.operand_ids[0] in ids:
+                ids.add(inner.id)
+            elif ids.intersection(inner.operand_ids):
+                users.append((inner, [k for k, o in enumerate(inner.operand_ids) if o in ids]))
+        return users
+
+    def _read_by_fusion(self, fusion: Any, position: int) -> int | None:
+        """The bytes of slices, if a fusion only slices this operand; else None."""
+        total = 0
+        for user, places in self._users(fusion, position):
+            if user.opcode in ("dynamic-slice", "slice", "gather") and places == [0]:
+                total += shape_bytes(user.shape)
+            elif user.opcode == "dynamic-update-slice" and places == [0]:
+                total += shape_bytes(self._module.operands(user)[1].shape)
+            else:
+                return None
+        return total or None
+
+    def _updates(self, fusion: Any, position: int) -> bool:
+        return any(user.opcode == "dynamic-update-slice" for user, _ in self._users(fusion, position))
+
+
+def _elements(shape: Any) -> int:
+    total = 1
+    for d in shape.dimensions:
+        total *= d
+    return total
+
+
+def _cycles(instruction: Any) -> int:
+    config = instruction.backend_config
+    if b"estimated_cycles" not in config:
+        return 0
+    return int(json.loads(config).get("window_config", {}).get("estimated_cycles", 0))

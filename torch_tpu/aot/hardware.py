@@ -1,0 +1,141 @@
+"""Names of TPU hardware, as people write them, and the published figures of its chips (chips.toml)."""
+
+import difflib
+import math
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from torch_tpu.aot.errors import CheckError
+
+_ALIASES = {
+    "v5": "v5p",
+    "v5lite": "v5e",
+    "v5litepod": "v5e",
+    "trillium": "v6e",
+    "v6": "v6e",
+    "ironwood": "tpu7x",
+    "v7": "tpu7x",
+    "v7x": "tpu7x",
+    "tpu7": "tpu7x",
+}
+# Google Compute Engine machine types: prefix -> generation; the number before "t" counts chips.
+_MACHINES = {
+    "ct4p-hightpu": "v4",
+    "ct5l-hightpu": "v5e",
+    "ct5lp-hightpu": "v5e",
+    "ct5p-hightpu": "v5p",
+    "ct6e-standard": "v6e",
+    "tpu7x-standard": "tpu7x",
+}
+# Generations whose accelerator types ("v5p-8") count TensorCores, two a chip, rather than chips.
+_COUNTED_IN_CORES = {"v2", "v3", "v4", "v5p"}
+_THREE_DIMENSIONAL = {"v4", "v5p", "tpu7x"}
+
+
+@dataclass(frozen=True)
+class Chip:
+    """A TPU generation. Figures are of one device, as PJRT shows it: a chip, or a core of a chip with two."""
+
+    generation: str
+    devices_a_chip: int
+    flops: float  # bfloat16, a second
+    hbm_bandwidth: float  # bytes a second
+    ici_bandwidth: float  # bytes a second, both directions of all links
+    ici_axes: int
+    clock: float  # Hz
+    topology_options: tuple[tuple[str, str], ...]
+    source: str
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Chips of one generation in a grid."""
+
+    chip: Chip
+    shape: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """As libtpu takes it: ``v6e:2x4``."""
+        return f"{self.chip.generation}:{'x'.join(map(str, self.shape))}"
+
+    @property
+    def chips(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def devices(self) -> int:
+        return self.chips * self.chip.devices_a_chip
+
+
+@cache
+def chips() -> dict[str, Chip]:
+    """Every known generation, by name."""
+    table = tomllib.loads((Path(__file__).parent / "chips.toml").read_text())
+    return {
+        name: Chip(
+            generation=name,
+            devices_a_chip=row["devices"],
+            flops=row["bf16_tflops"] * 1e12 / row["devices"],
+            hbm_bandwidth=row["hbm_gbps"] * 1e9 / row["devices"],
+            ici_bandwidth=row["ici_gbps"] * 1e9 / row["devices"],
+            ici_axes=row["ici_axes"],
+            clock=row["mxu_ghz"] * 1e9,
+            topology_options=tuple(row.get("topology_options", {}).items()),
+            source=row["source"],
+        )
+        for name, row in table.items()
+    }
+
+
+def _grid(count: int, dimensions: int) -> tuple[int, ...]:
+    """The usual shape of ``count`` chips: powers of two, as equal as can be, the larger last."""
+    bits = count.bit_length() - 1
+    if count != 1 << bits:
+        raise CheckError(f"A slice has 1, 2, 4, 8, ... chips: got {count}.", "Give its shape: v6e:2x4.")
+    if dimensions == 3 and count <= 4:
+        return {1: (1, 1, 1), 2: (1, 2, 1), 4: (2, 2, 1)}[count]
+    return tuple(sorted(1 << (bits // dimensions + (i < bits % dimensions)) for i in range(dimensions)))
+
+
+def parse(text: str) -> Slice:
+    """The slice that a user's name means.
+
+    Takes libtpu's names (``v6e:2x4``), accelerator types (``v6e-8``, ``v5litepod-8``, ``v5p-8``), machine types
+    (``ct6e-standard-4t``) and a generation alone (``ironwood``: one chip).
+    Raises CheckError, with the nearest name, for anything else.
+    """
+    name = re.sub(r"^tpu[ -]", "", text.strip().lower())
+    machine = re.fullmatch(r"(ct\w+-\w+|tpu7x-standard)-(\d+)t", name)
+    if machine and machine[1] in _MACHINES:
+        generation, count, grid = _MACHINES[machine[1]], int(machine[2]), None
+    else:
+        match = re.fullmatch(r"([a-z0-9]+?)(?:-(\d+)|[:=_]([0-9x]+))?", name)
+        generation = _ALIASES.get(match[1], match[1]) if match else ""
+        count = int(match[2]) if match and match[2] else None
+        grid = match[3] if match else None
+        if count is not None and generation in _COUNTED_IN_CORES:
+            if count % 2:
+                raise CheckError(
+                    f"{text}: the number counts TensorCores, two a chip: got {count}.", "Give an even one."
+                )
+            count //= 2
+    if generation not in chips():
+        known = [*chips(), *_ALIASES]
+        near = difflib.get_close_matches(generation or name, known, 1)
+        advice = f"Did you mean {near[0]}? " if near else ""
+        raise CheckError(
+            f"Unknown TPU: {text!r}.", f"{advice}Known: {', '.join(chips())}; for example v6e:2x4 or v6e-8."
+        )
+    dimensions = 3 if generation in _THREE_DIMENSIONAL else 2
+    if grid is None:
+        shape = _grid(count or 1, dimensions)
+    else:
+        shape = tuple(int(n) if n else 0 for n in grid.split("x"))
+        if not 1 <= len(shape) <= 3 or 0 in shape:
+            raise CheckError(f"{text}: {grid!r} is no shape of a slice.", "Give it as 2x4 or 2x2x1.")
+        shape += (1,) * (dimensions - len(shape))
+    return Slice(chips()[generation], shape)

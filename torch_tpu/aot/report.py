@@ -1,0 +1,186 @@
+"""What a check found: plain data, which prints as JSON. The schema is described in docs/check.md."""
+
+import dataclasses
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch_tpu.aot.estimate import Estimate
+from torch_tpu.aot.memory import Memory
+from torch_tpu.aot.recording import Finding, Program
+
+SCHEMA = 1
+
+
+@dataclass
+class Cost:
+    """What an op costs in the compiled program, at one Python line, in all layers of a stack together."""
+
+    op: str
+    where: str
+    seconds: float
+    share: float
+    bound: str
+    flops: float
+    bytes: float
+
+
+@dataclass
+class Time:
+    """Of one run on one device; seconds. ``method`` says how matrix products were timed."""
+
+    lower: float
+    expected: float
+    upper: float
+    method: str
+    flops: float
+    bytes: float
+    link_bytes: float
+    intensity: float  # operations a byte of HBM traffic
+    ridge: float  # the chip's own
+    mfu: float  # share of the bfloat16 peak, by the expected time
+    bound: str
+    share_by_bound: dict[str, float]
+    float32_passes: float  # MXU work over operations: 1 for bfloat16, 6 for float32 at PyTorch's precision
+    padding: float  # share of written bytes that pads tiles
+    seconds_by_module: dict[str, float]
+    most_expensive: list[Cost]
+    unknown_loops: int
+    uncosted_calls: dict[str, int]
+
+
+@dataclass
+class StepReport:
+    """One program on one target."""
+
+    title: str
+    runs: int
+    arguments: int
+    calls: int
+    host_bytes: int
+    text_bytes: int
+    verdict: str  # "ok", "oom", "refused", "crashed"
+    message: str = ""  # the compiler's, if it refused
+    memory: Memory | None = None
+    time: Time | None = None
+    compile_seconds: float = 0.0
+
+
+@dataclass
+class TargetReport:
+    name: str  # "v6e:2x2"
+    device_kind: str
+    chips: int
+    devices: int
+    hbm_limit: int  # bytes of a device that a program can use
+    depth: str  # "quick", "full"
+    steps: list[StepReport] = field(default_factory=list)
+    note: str = ""
+
+
+@dataclass
+class Op:
+    """An ATen op as the programs call it. ``runs_on``: ``native`` (lowered), ``unsupported`` (runs on the host)."""
+
+    name: str
+    runs_on: str
+    calls: int
+    lines: list[str]
+
+
+@dataclass
+class Report:
+    title: str
+    targets: list[TargetReport]
+    ops: list[Op]
+    findings: list[Finding]
+    redirects: list[Finding]  # CUDA calls that were sent to tpu
+    setup_programs: int  # that only make parameters; not compiled
+    capture_seconds: float
+    libtpu: str
+    schema: int = SCHEMA
+
+    @property
+    def unsupported(self) -> list[Op]:
+        return [op for op in self.ops if op.runs_on == "unsupported"]
+
+    def verdicts(self) -> set[str]:
+        return {step.verdict for target in self.targets for step in target.steps}
+
+    def to_dict(self) -> dict[str, Any]:
+        data = dataclasses.asdict(self)
+        for target, plain in zip(self.targets, data["targets"], strict=True):
+            for step, row in zip(target.steps, plain["steps"], strict=True):
+                if step.memory is not None:
+                    row["memory"] |= {"peak": step.memory.peak, "fits": step.memory.fits}
+        return data
+
+
+def ops_of(programs: list[Program], findings: list[Finding]) -> list[Op]:
+    """Every op, the most called first, with up to three of the lines that call it most."""
+    calls: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for program in programs:
+        for row, lines in program.rows.items():
+            for where, count in lines.items():
+                calls[row][where] += count
+    ops = [
+        Op(row, "native", sum(lines.values()), sorted((w for w in lines if w), key=lambda w: -lines[w])[:3])
+        for row, lines in calls.items()
+    ]
+    refused: dict[str, list[Finding]] = defaultdict(list)
+    for f in findings:
+        if f.kind == "unsupported":
+            refused[f.what.split("(")[0]].append(f)
+    ops += [
+        Op(name, "unsupported", sum(f.count for f in found), [f.where for f in found][:3])
+        for name, found in refused.items()
+    ]
+    return sorted(ops, key=lambda op: (op.runs_on == "native", -op.calls))
+
+
+def _family(op: str) -> str:
+    """The name that the layers of a stack share: ``model.layers.*.mlp/aten.mm``."""
+    return re.sub(r"\.\d+(?=[./])", ".*", op)
+
+
+def time_of(e: Estimate, peak: float, bandwidth: float) -> Time:
+    total = sum(e.seconds_by_bound.values()) or 1.0
+    by_module: dict[str, float] = defaultdict(float)
+    merged: dict[tuple[str, str], list[Any]] = defaultdict(list)
+    for step in e.steps:
+        scope = step.line.op.rpartition("/")[0].removesuffix("/backward")
+        by_module[scope or "(no module)"] += step.seconds
+        merged[(_family(step.line.op or step.name), step.line.where)].append(step)
+    costs = [
+        Cost(
+            op,
+            where,
+            sum(s.seconds for s in steps),
+            sum(s.seconds for s in steps) / total,
+            max(steps, key=lambda s: s.seconds).bound,
+            sum(s.flops for s in steps),
+            sum(s.bytes for s in steps),
+        )
+        for (op, where), steps in merged.items()
+    ]
+    return Time(
+        lower=e.lower,
+        expected=e.expected,
+        upper=e.upper,
+        method="the compiler's cycles for matrix products" if e.has_cycles else "roofline",
+        flops=e.flops,
+        bytes=e.bytes,
+        link_bytes=e.link_bytes,
+        intensity=e.intensity,
+        ridge=peak / bandwidth,
+        mfu=e.flops / (e.expected * peak) if e.expected else 0.0,
+        bound=e.bound,
+        share_by_bound={k: v / total for k, v in e.seconds_by_bound.items()},
+        float32_passes=e.passes / e.flops if e.flops else 1.0,
+        padding=e.padded_bytes / e.bytes if e.bytes else 0.0,
+        seconds_by_module=dict(sorted(by_module.items(), key=lambda kv: -kv[1])[:200]),
+        most_expensive=sorted(costs, key=lambda c: -c.seconds)[:10],
+        unknown_loops=e.unknown_loops,
+        uncosted_calls=dict(e.uncosted_calls),
+    )

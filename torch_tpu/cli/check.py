@@ -1,0 +1,227 @@
+"""``torch-tpu check``: will it run on a TPU, does it fit, how fast would it be? Answered by the compiler, without a TPU."""
+
+import importlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from torch_tpu.aot import hardware
+from torch_tpu.aot.check import check, judge, steps_of
+from torch_tpu.aot.compiler import Compiler, Depth
+from torch_tpu.aot.errors import CheckError
+from torch_tpu.aot.report import Report
+from torch_tpu.cli import check_text
+
+# Exit status: the check itself failed; what --fail-on names was found.
+FAILED, FOUND = 2, 1
+
+
+def _values(given: tuple[str, ...]) -> dict[str, float]:
+    found = {}
+    for text in given:
+        where, _, number = text.rpartition("=")
+        try:
+            found[where] = float(number)
+        except ValueError:
+            where = ""
+        if ":" not in where:
+            raise CheckError(f"--value {text}: expected FILE.py:LINE=NUMBER.", "For example --value train.py:31=7.")
+    return found
+
+
+def _function(name: str) -> Callable[[], tuple]:
+    module, _, attribute = name.partition(":")
+    sys.path.insert(0, os.getcwd())
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise CheckError(f"--module {name}: {error}", "Give it as package.module:function.") from error
+    if not callable(found):
+        raise CheckError(
+            f"--module {name} is no function.", "It takes nothing and returns a module or function, and its inputs."
+        )
+    return found
+
+
+def _failures(report: Report, fail_on: tuple[str, ...]) -> list[str]:
+    found = []
+    if "unsupported" in fail_on and (report.unsupported or report.verdicts() & {"refused", "crashed"}):
+        found.append("unsupported")
+    if "oom" in fail_on and "oom" in report.verdicts():
+        found.append("oom")
+    return found
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("script", required=False)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option("--module", metavar="PKG:FUNCTION", help="A function that returns (module or function, inputs...).")
+@click.option("--hf", metavar="CONFIG", help="A transformers configuration: a folder or a name. No weights are needed.")
+@click.option(
+    "--topology", default="v6e:1x1", show_default=True, help="A slice, or several with commas: v6e-8,v5p:2x2x1."
+)
+@click.option(
+    "--train/--infer", default=False, help="With --module and --hf: a training step, or a forward.  [default: infer]"
+)
+@click.option("--batch", default=1, show_default=True, type=click.IntRange(1), help="With --hf: sequences.")
+@click.option(
+    "--seq", type=click.IntRange(1), help="With --hf: tokens in a sequence.  [default: the model's, at most 2048]"
+)
+@click.option(
+    "--dtype",
+    default="bfloat16",
+    show_default=True,
+    type=click.Choice(["bfloat16", "float32", "float16"]),
+    help="With --hf.",
+)
+@click.option(
+    "--quick", "depth", flag_value="quick", default="quick", help="The compiler's first phase: seconds.  [default]"
+)
+@click.option(
+    "--full", "depth", flag_value="full", help="The whole compiler: minutes; cycles, and errors of code generation."
+)
+@click.option("--value", multiple=True, metavar="FILE:LINE=N", help="What a value is that the host reads at a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option(
+    "--html", type=click.Path(dir_okay=False, path_type=Path), help="Also write a page that holds everything."
+)
+@click.option("--fail-on", default="", metavar="WHAT", help="Exit with 1 on: unsupported, oom (with commas).")
+@click.option("--timeout", default=1800.0, show_default=True, help="Seconds for the compiler, each program.")
+@click.option("--traceback", "with_traceback", is_flag=True, help="Show Python's traceback of an error.")
+def command(
+    script: str | None,
+    arguments: tuple[str, ...],
+    module: str | None,
+    hf: str | None,
+    topology: str,
+    train: bool,
+    batch: int,
+    seq: int | None,
+    dtype: str,
+    depth: Depth,
+    value: tuple[str, ...],
+    as_json: bool,
+    html: Path | None,
+    fail_on: str,
+    timeout: float,
+    with_traceback: bool,
+) -> None:
+    """Will it run on a TPU, does it fit, how fast would it be?
+
+    Runs SCRIPT, unmodified, with its ARGUMENTS, on tensors without data; or takes a function or a transformers
+    configuration. The TPU compiler then says what it makes of the programs. Options come before SCRIPT.
+    """
+    stderr = Console(stderr=True)
+    names = tuple(filter(None, fail_on.split(",")))
+    try:
+        if unknown := set(names) - {"unsupported", "oom"}:
+            raise CheckError(f"--fail-on {fail_on}: unknown: {', '.join(unknown)}.", "Known: unsupported, oom.")
+        if sum(x is not None for x in (script, module, hf)) != 1:
+            raise CheckError(
+                "Nothing to check, or several things.", "Give one of SCRIPT.py, --module PKG:FUNCTION, --hf CONFIG."
+            )
+        targets = [hardware.parse(name) for name in topology.split(",")]
+        with stderr.status("Starting") as status:
+            report = _report(
+                script,
+                arguments,
+                module,
+                hf,
+                targets,
+                train,
+                batch,
+                seq,
+                dtype,
+                depth,
+                _values(value),
+                timeout,
+                status.update,
+            )
+    except CheckError as error:
+        if with_traceback:
+            raise
+        stderr.print(f"torch-tpu check: {error.what}", style="red", markup=False, highlight=False, soft_wrap=True)
+        if error.advice:
+            stderr.print(error.advice, markup=False, highlight=False, soft_wrap=True)
+        sys.exit(FAILED)
+    if as_json:
+        click.echo(json.dumps(report.to_dict(), indent=2))
+    else:
+        check_text.show(report, Console())
+    if html is not None:
+        from torch_tpu.cli import check_html
+
+        html.write_text(check_html.page(report))
+        stderr.print(f"Wrote {html}", highlight=False)
+    if failures := _failures(report, names):
+        stderr.print(f"torch-tpu check: found: {', '.join(failures)}", style="red", highlight=False)
+        sys.exit(FOUND)
+
+
+def _report(
+    script: str | None,
+    arguments: tuple[str, ...],
+    module: str | None,
+    hf: str | None,
+    targets: list[hardware.Slice],
+    train: bool,
+    batch: int,
+    seq: int | None,
+    dtype: str,
+    depth: Depth,
+    values: dict[str, float],
+    timeout: float,
+    progress: Callable[[str], None],
+) -> Report:
+    slices = [t.name for t in targets]
+    if hf is not None:
+        from torch_tpu.aot.pretrained import causal_lm
+
+        progress("Building the model without weights")
+        model, inputs, sequence = causal_lm(hf, batch, seq, dtype, train)
+        report = check(
+            model,
+            example_kwargs=inputs,
+            topology=slices,
+            train=train,
+            depth=depth,
+            values=values,
+            timeout=timeout,
+            progress=progress,
+        )
+        what = "training step" if train else "forward"
+        report.title = f"{Path(hf).name}: {what}, batch {batch}, sequence {sequence}, {dtype}"
+        return report
+    if module is not None:
+        made = _function(module)()
+        made = made if isinstance(made, tuple) else (made,)
+        report = check(
+            *made, topology=slices, train=train, depth=depth, values=values, timeout=timeout, progress=progress
+        )
+        report.title = f"{module}: {'training step' if train else 'forward'}"
+        return report
+    from torch_tpu.aot.script import record
+
+    with Compiler(timeout) as compiler:
+        compiler.start()
+        progress(f"Running {script} without data")
+        start = time.monotonic()
+        recording, redirects = record(Path(script), arguments, targets[0], values)
+        seconds = time.monotonic() - start
+        return judge(
+            Path(script).name,
+            recording,
+            steps_of(recording.programs),
+            targets,
+            compiler,
+            depth,
+            seconds,
+            redirects,
+            progress,
+        )

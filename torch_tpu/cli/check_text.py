@@ -1,0 +1,176 @@
+"""A check's report in a terminal."""
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from torch_tpu.aot.recording import line
+from torch_tpu.aot.report import Report, StepReport, TargetReport
+
+_GIB = 1 << 30
+
+
+def gib(n: float) -> str:
+    return f"{n / _GIB:.2f} GiB" if n >= _GIB / 10 else f"{n / (1 << 20):.1f} MiB"
+
+
+def duration(seconds: float) -> str:
+    if seconds >= 1:
+        return f"{seconds:.2f} s"
+    if seconds >= 1e-3:
+        return f"{seconds * 1e3:.3g} ms"
+    return f"{seconds * 1e6:.3g} us" if seconds >= 1e-6 else f"{seconds * 1e9:.2g} ns"
+
+
+def scaled(n: float) -> str:
+    for unit, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if n >= size:
+            return f"{n / size:.3g} {unit}"
+    return f"{n:.0f} "
+
+
+def verdict(step: StepReport) -> str:
+    return {
+        "ok": "compiles and fits",
+        "oom": "does not fit",
+        "refused": "refused by the compiler",
+        "crashed": "the compiler crashed",
+    }[step.verdict]
+
+
+def _summary(report: Report) -> Table:
+    table = Table()
+    for name in ("", *(t.name for t in report.targets)):
+        table.add_column(name)
+    rows: dict[str, list[str]] = {}
+
+    def put(row: str, text: str) -> None:
+        rows.setdefault(row, []).append(text)
+
+    for target in report.targets:
+        step = main_step(target)
+        put("verdict", "; ".join(sorted({verdict(s) for s in target.steps})))
+        put("programs", str(len(target.steps)))
+        m, t = step.memory, step.time
+        put("HBM of a device", gib(target.hbm_limit))
+        put("  peak", gib(m.peak) if m else "-")
+        put("  arguments", gib(m.arguments) if m and m.needed is None else "-")
+        put("  outputs", gib(m.outputs) if m and m.needed is None else "-")
+        put("  temporaries", gib(m.temporaries) if m and m.needed is None else "-")
+        put("  code", gib(m.code) if m and m.code is not None else "-")
+        put("  other live values", gib(m.resident) if m else "-")
+        put("matrix products", f"{scaled(t.flops)}FLOP" if t else "-")
+        put("HBM traffic", f"{scaled(t.bytes)}B" if t else "-")
+        put("time, expected", duration(t.expected) if t else "-")
+        put("  lower to upper", f"{duration(t.lower)} to {duration(t.upper)}" if t else "-")
+        put("MFU", f"{t.mfu:.1%}" if t else "-")
+        put(
+            "bound by",
+            ", ".join(f"{k} {v:.0%}" for k, v in sorted(t.share_by_bound.items(), key=lambda x: -x[1])) if t else "-",
+        )
+        put("compiled in", f"{sum(s.compile_seconds for s in target.steps):.1f} s ({target.depth})")
+    for name, cells in rows.items():
+        if any(c != "-" for c in cells):
+            table.add_row(name, *cells)
+    return table
+
+
+def main_step(target: TargetReport) -> StepReport:
+    """The program to show: one that was refused, else the one with the most to multiply, or that takes longest."""
+    return max(
+        target.steps, key=lambda s: (s.verdict != "ok", s.time.flops if s.time else 0, s.time.expected if s.time else 0)
+    )
+
+
+def _where(where: str) -> str:
+    return line(where) if where else ""
+
+
+def notes(report: Report) -> list[str]:
+    """Sentences about what the figures hide."""
+    found = []
+    for target in report.targets:
+        step = main_step(target)
+        if target.note:
+            found.append(f"{target.name}: {target.note}.")
+        if target.devices > target.chips:
+            found.append(f"{target.name}: a chip shows as two devices; figures are of one, half a chip.")
+        if target.devices > 1:
+            found.append(
+                f"{target.name}: the program runs on one of {target.devices} devices; the others do the same or nothing."
+            )
+        t = step.time
+        if t is None:
+            continue
+        if t.float32_passes > 1.5:
+            found.append(
+                f"{target.name}: float32 matrix products take {t.float32_passes:.1f} passes of the MXU: "
+                "use bfloat16, or torch.set_float32_matmul_precision('medium')."
+            )
+        if t.padding > 0.1:
+            found.append(
+                f"{target.name}: {t.padding:.0%} of the HBM traffic pads tiles of 8 x 128: make last dimensions multiples of 128."
+            )
+        if t.unknown_loops:
+            found.append(f"{target.name}: {t.unknown_loops} loops end by data: each is counted as one run.")
+        for call, count in t.uncosted_calls.items():
+            found.append(
+                f"{target.name}: the time of {count} calls of {call} is not known beyond their memory traffic."
+            )
+    return found
+
+
+def show(report: Report, console: Console) -> None:
+    console.print(Text(report.title, style="bold"))
+    console.print(_summary(report))
+    for target in report.targets:
+        for step in target.steps:
+            if step.message:
+                console.print(
+                    Text(f"{target.name}, the program {step.title}: {verdict(step)}:\n{step.message}", style="red")
+                )
+            if step.verdict == "oom" and step.memory and step.memory.largest:
+                table = Table(title=f"{target.name}: the largest values", title_justify="left")
+                for column in ("bytes", "what", "type", "line"):
+                    table.add_column(column)
+                for a in step.memory.largest[:10]:
+                    table.add_row(gib(a.nbytes), Text(a.name), a.type, Text(_where(a.where)))
+                console.print(table)
+    first = main_step(report.targets[0])
+    if first.time and first.time.most_expensive:
+        table = Table(title=f"{report.targets[0].name}: where the time goes", title_justify="left")
+        for column in ("time", "share", "bound", "op", "line"):
+            table.add_column(column)
+        for cost in first.time.most_expensive:
+            table.add_row(
+                duration(cost.seconds), f"{cost.share:.0%}", cost.bound, Text(cost.op), Text(_where(cost.where))
+            )
+        console.print(table)
+    missing = report.unsupported
+    native = [op for op in report.ops if op.runs_on == "native"]
+    console.print(
+        f"Ops: {len(native)} kinds, {sum(op.calls for op in native)} calls are lowered; {len(missing)} kinds are not."
+    )
+    for op in missing:
+        console.print(
+            Text(f"  {op.name}: runs on the host, {op.calls} times: {', '.join(map(_where, op.lines))}", style="red")
+        )
+    reads = [f for f in report.findings if f.kind == "host read"]
+    if reads:
+        console.print(
+            "The host reads values, which waits for the device; the check went on with 0 (int64: 1), or with what --value gave:"
+        )
+        for f in reads[:10]:
+            console.print(Text(f"  {f.count} x {f.what} at {_where(f.where)}"))
+    if report.redirects:
+        console.print("Sent to tpu:")
+        for f in report.redirects[:10]:
+            console.print(Text(f"  {f.what} at {_where(f.where)}"))
+    for note in notes(report):
+        console.print(Text(f"Note: {note}"))
+    console.print(
+        Text(
+            f"Times are estimates ({first.time.method if first.time else 'none'}); nothing ran on a TPU. Captured in {report.capture_seconds:.1f} s; libtpu {report.libtpu}.",
+            style="dim",
+        )
+    )
