@@ -3,6 +3,8 @@ find_package(GTest REQUIRED)
 enable_testing()
 
 add_executable(cpp_tests
+  csrc/cache/entry_test.cpp
+  csrc/cache/folder_test.cpp
   csrc/lowerings/call_test.cpp
   csrc/pjrt/client_test.cpp
   csrc/stablehlo/emitter_test.cpp

@@ -13,7 +13,13 @@ layer(stablehlo
   csrc/stablehlo/emitter_regions.cpp
   csrc/stablehlo/type.cpp)
 layer(cache
-  csrc/cache/programs.cpp)
+  csrc/cache/background.cpp
+  csrc/cache/disk.cpp
+  csrc/cache/entry.cpp
+  csrc/cache/folder.cpp
+  csrc/cache/key.cpp
+  csrc/cache/programs.cpp
+  csrc/cache/sha256.cpp)
 layer(lowerings
   csrc/lowerings/activation.cpp
   csrc/lowerings/activation_backward.cpp
@@ -93,6 +99,8 @@ layer(exec
   csrc/exec/capture.cpp
   csrc/exec/counters.cpp
   csrc/exec/dump.cpp
+  csrc/exec/executables.cpp
+  csrc/exec/journal.cpp
   csrc/exec/novelty.cpp
   csrc/exec/policy.cpp
   csrc/exec/program.cpp
@@ -125,7 +133,9 @@ set(PYTHON_SOURCES
   csrc/python/abstract_bindings.cpp
   csrc/python/aot_bindings.cpp
   csrc/python/benchmark_bindings.cpp
+  csrc/python/cache_bindings.cpp
   csrc/python/compile_bindings.cpp
   csrc/python/device_bindings.cpp
+  csrc/python/journal_bindings.cpp
   csrc/python/module.cpp
   csrc/python/places.cpp)

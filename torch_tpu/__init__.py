@@ -20,11 +20,13 @@ import torch  # noqa: F401
 
 _autoload()
 
+from torch_tpu._explain import explain
 from torch_tpu._execution import counters, get_mode, mode, platform, plugin_path, set_mode
 
 __all__ = [
     "__version__",
     "counters",
+    "explain",
     "get_mode",
     "mode",
     "platform",

@@ -2,6 +2,7 @@
 so it must stay cheap: it imports nothing that torch has not imported, and loads no plugin.
 """
 
+import atexit
 import functools
 import sys
 import threading
@@ -47,6 +48,8 @@ def register() -> None:
     _send_tensors_between_processes()
     _refuse_slices_of_storages()
     register_optimizer_step_post_hook(_end_step)
+    # Compiled programs are written to disk in the background: what is not written in this time is left out.
+    atexit.register(_C.cache_finish, 5.0)
 
 
 def _end_step(optimizer, args, kwargs) -> None:

@@ -15,6 +15,7 @@
 #include "aten/factories.h"
 #include "exec/abstract.h"
 #include "exec/counters.h"
+#include "exec/journal.h"
 #include "exec/policy.h"
 #include "tensor/fork.h"
 
@@ -79,6 +80,8 @@ at::Tensor to_host(const at::Tensor& t) {
   if (session != nullptr && cell_of(source)->get()->abstract) {
     return host.fill_(session->read(Type(t.scalar_type(), Dims(t.sizes().begin(), t.sizes().end()))));
   }
+  Journal::add({.kind = Event::Kind::kHostRead, .what = to_string(cell_of(source)->type())});
+  const LocatedEvents located;
   PJRT_Buffer* buffer = buffer_of(cell_of(source)->get());
   pjrt::Client::get().to_host(buffer, host.mutable_data_ptr(), host.nbytes());
   return host;
@@ -131,7 +134,7 @@ void between_devices(const at::Tensor& src, const at::Tensor& dst) {
     value = session->input(from->type, device, /*from_host=*/false);
   } else {
     value = c10::make_intrusive<DeviceValue>(from->type, device);
-    value->fulfil(pjrt::Client::get().copy_to_device(buffer_of(from), device));
+    value->fulfil(pjrt::Client::get().copy_to_device(buffer_of(from, "a value is copied to another device"), device));
   }
   View view = view_of(source);
   copy_within(make_tensor(view, device, std::move(value)), dst);

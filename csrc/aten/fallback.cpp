@@ -13,6 +13,7 @@
 #include "aten/meta.h"
 #include "exec/abstract.h"
 #include "exec/counters.h"
+#include "exec/journal.h"
 #include "exec/policy.h"
 
 namespace torch_tpu {
@@ -60,6 +61,8 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
                                 describe(op, *stack), "), and PyTorch cannot say what it returns without data.");
     return;
   }
+  Journal::add({.kind = Event::Kind::kFallback, .what = name + "(" + describe(op, *stack) + ")"});
+  Journal::locate();
   TORCH_CHECK_NOT_IMPLEMENTED(
       !raises(), "tpu: no lowering for ", name, "(", describe(op, *stack),
       ").\nCall it on the CPU and move the result back, or add a row to csrc/lowerings; docs/adding_an_op.md "

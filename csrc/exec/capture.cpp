@@ -5,7 +5,8 @@
 #include <algorithm>
 
 #include "exec/counters.h"
-#include "exec/dump.h"
+#include "exec/executables.h"
+#include "exec/journal.h"
 #include "exec/policy.h"
 
 namespace torch_tpu {
@@ -79,9 +80,9 @@ std::shared_ptr<Replay> Capture::finish(const std::vector<DeviceValuePtr>& outpu
                  [](const auto& s) { return s.input >= 0; });
   replay->program_.aliases = program_.choose_aliases(live, donatable);
   replay->module_ = program_.module(live, replay->program_.aliases);
-  dump_module(replay->module_, program_.size());
-  replay->program_.executable = pjrt::Client::get().compile(replay->module_, {});
-  Counters::add(Counter::kCompiles);
+  const LocatedEvents located;
+  replay->program_.executable =
+      make_executable(replay->module_, program_.parts(live, replay->program_.aliases), program_.size(), {});
   return replay;
 }
 
@@ -101,7 +102,7 @@ std::vector<DeviceValuePtr> Replay::run(std::vector<DeviceValuePtr> inputs, uint
     for (const Source& source : sources_) {
       const DeviceValuePtr& value = source.input < 0 ? source.constant : inputs[source.input];
       const auto i = static_cast<int64_t>(arguments.size());
-      arguments.push_back(buffer_of(value));
+      arguments.push_back(buffer_of(value, "a compiled graph takes a value"));
       if (program_.aliases[i] >= 0 && (value.use_count() > 1 || returned[source.input])) kept.push_back(i);
     }
     upload_numbers(program_, doubles_, integers_, device_, arguments);

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "exec/abstract.h"
 #include "exec/capture.h"
 #include "exec/counters.h"
+#include "exec/journal.h"
 #include "tensor/fork.h"
 
 namespace torch_tpu {
@@ -87,13 +89,25 @@ std::string sync_point() {
   return where.empty() ? "a sync point" : "a sync point at " + where;
 }
 
-// REQUIRES: the recorder's lock.
-void flush_locked(Recorder& r, int device) {
+// REQUIRES: the recorder's lock, taken after a LocatedEvents was made.
+void flush_locked(Recorder& r, int device, const char* cause) {
   Program& program = r.program(device);
   if (program.size() == 0) return;
   Counters::add(Counter::kFlushes);
   r.pending_bytes[device] = 0;
-  if (const DeviceValuePtr result = program.run()) r.in_flight[device].push(result);
+  const size_t calls = program.size();
+  const auto start = std::chrono::steady_clock::now();
+  const auto note = [&](const char* how) {
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+    Journal::add({.kind = Event::Kind::kFlush, .what = cause, .note = how, .calls = calls, .seconds = taken.count()});
+  };
+  try {
+    if (const DeviceValuePtr result = program.run()) r.in_flight[device].push(result);
+  } catch (...) {
+    note("it failed");
+    throw;
+  }
+  note(program.how());
 }
 
 template <typename T>
@@ -123,7 +137,7 @@ void check_outputs(const Signature& signature, const DeviceValues& outputs) {
 Mode mode() { return current_mode(); }
 
 void set_mode(Mode mode) {
-  flush_all();
+  flush_all("the mode is set");
   current_mode() = mode;
 }
 
@@ -149,17 +163,19 @@ void submit(Submission& submission, int device, DeviceValues& outputs) {
   }
   const Mode mode = current_mode();
   Recorder& r = recorder();
+  const LocatedEvents located;
   const std::lock_guard guard(r.lock);
   Program& program = r.program(device);
   if (mode == Mode::kDefer) {
     program.add(submission, outputs);
     int64_t& bytes = r.pending_bytes[device];
     for (const DeviceValuePtr& value : outputs) bytes += value->type.nbytes();
-    if (program.size() >= kMaxPendingCalls || bytes >= kMaxPendingBytes) flush_locked(r, device);
+    if (program.size() >= kMaxPendingCalls) flush_locked(r, device, "4,096 calls are recorded");
+    if (bytes >= kMaxPendingBytes) flush_locked(r, device, "4 GiB of results are recorded");
     return;
   }
   const Signature& signature = *submission.signature;
-  flush_locked(r, device);
+  flush_locked(r, device, "the mode is not defer");
   program.add(submission, outputs);
   try {
     if (const DeviceValuePtr result = program.run()) r.in_flight[device].push(result);
@@ -170,45 +186,49 @@ void submit(Submission& submission, int device, DeviceValues& outputs) {
   if (mode == Mode::kDebug) check_outputs(signature, outputs);
 }
 
-void flush(int device) {
+void flush(int device, const char* cause) {
   if (AbstractSession* session = AbstractSession::active()) return session->cut(sync_point());
   Recorder& r = recorder();
+  const LocatedEvents located;
   const std::lock_guard guard(r.lock);
-  flush_locked(r, device);
+  flush_locked(r, device, cause);
 }
 
-void flush_all() {
+void flush_all(const char* cause) {
   if (in_forked_child()) return;  // what is recorded is the parent's
   if (AbstractSession* session = AbstractSession::active()) return session->cut(sync_point());
   Recorder& r = recorder();
+  const LocatedEvents located;
   const std::lock_guard guard(r.lock);
   for (size_t device = 0; device < kMaxDevices; ++device) {
-    if (r.programs[device]) flush_locked(r, static_cast<int>(device));
+    if (r.programs[device]) flush_locked(r, static_cast<int>(device), cause);
   }
 }
 
 void end_step() {
   if (AbstractSession* session = AbstractSession::active()) return session->cut("an optimizer's step");
-  flush_all();
+  flush_all("an optimizer's step ends");
+  Journal::end_step();
 }
 
 void synchronize(int device) {
   check_not_forked();
   if (AbstractSession* session = AbstractSession::active()) return session->cut(sync_point());
   Recorder& r = recorder();
+  const LocatedEvents located;
   const std::lock_guard guard(r.lock);
-  flush_locked(r, device);
+  flush_locked(r, device, "synchronize()");
   r.in_flight[device].wait_for_all();
 }
 
-PJRT_Buffer* buffer_of(const DeviceValuePtr& value) {
+PJRT_Buffer* buffer_of(const DeviceValuePtr& value, const char* cause) {
   check_not_forked();
   TORCH_CHECK(!value->abstract || Capture::active() != nullptr,
               "tpu: this tensor was made under torch_tpu.aot, where nothing runs: it has no data.\nMake it outside.");
   TORCH_CHECK(!value->abstract, "tpu: a program that is being captured cannot read a value on the host",
               python_location().empty() ? "" : " (" + python_location() + ")",
               ".\nMove .item(), .cpu(), printing and data-dependent branches out of the captured function.");
-  if (value->buffer() == nullptr && value->error.empty()) flush(value->device);
+  if (value->buffer() == nullptr && value->error.empty()) flush(value->device, cause);
   TORCH_CHECK(value->buffer() != nullptr,
               "tpu: this value was lost when the program that makes it failed: ", value->error);
   return value->buffer();

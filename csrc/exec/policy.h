@@ -22,15 +22,15 @@ std::string name_of(Mode mode);
 // On an error nothing was written, and the inputs that were not donated are back in `submission`.
 void submit(Submission& submission, int device, DeviceValues& outputs);
 
-// Runs what is pending on the device.
-void flush(int device);
-void flush_all();
+// Runs what is pending on the device. `cause`: what asks for it, in words for the journal.
+void flush(int device, const char* cause);
+void flush_all(const char* cause);
 // flush_all(), at the end of an optimizer's step.
 void end_step();
 // flush(), and waits until all that was queued on the device is done.
 void synchronize(int device);
 // The buffer of a value, after running the program that makes it if need be. Not awaited.
-PJRT_Buffer* buffer_of(const DeviceValuePtr& value);
+PJRT_Buffer* buffer_of(const DeviceValuePtr& value, const char* cause = "a value is read by the host");
 
 // Where the user's Python is at this moment ("train.py:12"), for reports; empty without Python.
 // Set once by the Python layer.

@@ -6,10 +6,11 @@
 #include <atomic>
 #include <cstdlib>
 #include <exception>
-#include <unordered_set>
+#include <sstream>
+#include <unordered_map>
 
 #include "exec/counters.h"
-#include "exec/dump.h"
+#include "exec/executables.h"
 #include "exec/novelty.h"
 #include "stablehlo/compose.h"
 
@@ -157,20 +158,26 @@ DeviceValuePtr Program::execute() {
   auto& client = pjrt::Client::get();
   c10::SmallVector<char, 64> donatable;
   const std::vector<int64_t> live = find_live(donatable);
-  if (live.empty()) return {};
+  if (live.empty()) {
+    how_ = "nothing of it was needed";
+    return {};
+  }
 
   const uint64_t hash = hash_of(key_);
   LoadedProgram* program = cache().find(key_, hash);
   if (program == nullptr) {
-    if (!novelty().worth_compiling(hash, calls_.size())) return run_call_by_call(live);
+    if (!novelty().worth_compiling(hash, calls_.size())) {
+      how_ = "call by call: its like never came again";
+      return run_call_by_call(live);
+    }
+    how_ = "as a new program";
     std::vector<int64_t> aliases = choose_aliases(live, donatable);
-    const std::string text = module(live, aliases);
-    dump_module(text, calls_.size());
-    auto executable = client.compile(text, {.fast = is_small(live)});
-    Counters::add(Counter::kCompiles);
+    auto executable =
+        make_executable(module(live, aliases), parts(live, aliases), calls_.size(), {.fast = is_small(live)});
     program = cache().insert(key_, hash, std::move(executable));
     program->aliases = std::move(aliases);
   } else {
+    how_ = "as a program known before";
     Counters::add(Counter::kCacheHits);
     novelty().found(calls_.size());
   }
@@ -257,10 +264,11 @@ std::string Program::module(const std::vector<int64_t>& live, const std::vector<
   };
 
   std::string functions;
-  std::unordered_set<const Signature*> written;
+  std::unordered_map<const Signature*, std::string> names;
   for (const Recorded& call : calls_) {
     const Signature& s = *call.signature;
-    if (written.insert(&s).second) functions += s.text;
+    const auto [name, is_new] = names.try_emplace(&s, s.function + '_' + std::to_string(names.size()));
+    if (is_new) functions += "func.func private @" + name->second + s.text;
     Values arguments;
     for (size_t k = 0; k < s.input_types.size(); ++k) {
       if (k >= s.input_cells.size()) {
@@ -270,12 +278,32 @@ std::string Program::module(const std::vector<int64_t>& live, const std::vector<
       const int64_t operand = operands_[call.first_input + k];
       arguments.push_back(operand < 0 ? leaves[~operand] : results[operand]);
     }
-    for (Value& v : e.op("func.call", arguments, "callee = @" + s.function, s.output_types))
+    for (Value& v : e.op("func.call", arguments, "callee = @" + name->second, s.output_types))
       results.push_back(std::move(v));
   }
   Values returned;
   for (const int64_t i : live) returned.push_back(results[i]);
   return "module @program {\n" + e.finish("main", returned, true, attributes) + functions + "}\n";
+}
+
+KeyParts Program::parts(const std::vector<int64_t>& live, const std::vector<int64_t>& aliases) const {
+  std::ostringstream calls, inputs, results;
+  for (size_t i = 0, same = 1; i < calls_.size(); ++i) {
+    const std::string& name = calls_[i].signature->row->name;
+    if (i + 1 < calls_.size() && calls_[i + 1].signature->row->name == name) {
+      ++same;
+      continue;
+    }
+    calls << (calls.tellp() > 0 ? ", " : "") << name;
+    if (same > 1) calls << " x " << same;
+    same = 1;
+  }
+  for (size_t i = 0; i < leaves_.size(); ++i) {
+    inputs << (i == 0 ? "" : ", ") << leaves_[i]->type;
+    if (aliases[i] >= 0) inputs << " given to result " << aliases[i];
+  }
+  for (size_t i = 0; i < live.size(); ++i) results << (i == 0 ? "" : ", ") << results_[live[i]]->type;
+  return {{"calls", calls.str()}, {"inputs", inputs.str()}, {"results", results.str()}};
 }
 
 }  // namespace torch_tpu

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/key.h"
 #include "cache/programs.h"
 #include "exec/signature.h"
 #include "tensor/cell.h"
@@ -67,7 +68,12 @@ class Program {
   std::vector<int64_t> choose_aliases(const std::vector<int64_t>& live, c10::ArrayRef<char> donatable) const;
   // The StableHLO module of the calls as they stand, with `live` results returned and argument
   // i's buffer given to output aliases[i] (-1: to none).
+  // The text is the same in every process: it names nothing by what happened before.
   std::string module(const std::vector<int64_t>& live, const std::vector<int64_t>& aliases) const;
+  // The same for people: the calls, the inputs' types with what gets their buffers, the results' types.
+  KeyParts parts(const std::vector<int64_t>& live, const std::vector<int64_t>& aliases) const;
+  // How the last run() got its executable.
+  const char* how() const { return how_; }
 
  private:
   struct Recorded {
@@ -93,6 +99,7 @@ class Program {
   std::vector<double> doubles_;
   std::vector<int64_t> integers_;
   std::vector<DeviceValuePtr> unused_inputs_;  // of a single call that failed
+  const char* how_ = "";
 };
 
 }  // namespace torch_tpu

@@ -125,13 +125,13 @@ std::vector<Type> result_types(const CallSpec& spec) {
   return types;
 }
 
-// `aten::add.Tensor` -> `add_Tensor_12`.
-std::string function_name(const std::string& row, uint64_t id) {
+// `aten::add.Tensor` -> `add_Tensor`.
+std::string function_name(const std::string& row) {
   std::string name = row.substr(row.find("::") + 2);
   for (char& c : name) {
     if (c == '.') c = '_';
   }
-  return name + '_' + std::to_string(id);
+  return name;
 }
 
 size_t count(const Observations& o) {
@@ -196,7 +196,7 @@ std::unique_ptr<Signature> lower(const CallSpec& given, bool& observed_more) {
   auto signature = std::make_unique<Signature>();
   signature->id = next_id++;
   signature->row = spec.row;
-  signature->function = function_name(spec.row->name, signature->id);
+  signature->function = function_name(spec.row->name);
   signature->numbers = spec.numbers;
   signature->random = spec.row->random;
   signature->results = spec.results;
@@ -243,7 +243,8 @@ std::unique_ptr<Signature> lower(const CallSpec& given, bool& observed_more) {
   }
   for (const int cell : signature->written_cells) outputs.push_back(cells[cell]);
   for (const Value& output : outputs) signature->output_types.push_back(output.type);
-  signature->text = e.finish(signature->function, outputs);
+  const std::string text = e.finish(signature->function, outputs);
+  signature->text = text.substr(text.find('('));
   return signature;
 }
 

@@ -62,8 +62,8 @@ struct CallSpec {
 struct Signature {
   uint64_t id = 0;
   const Row* row = nullptr;
-  std::string function;             // the name of the private function in a module, `add_12`
-  std::string text;                 // its text
+  std::string function;             // what the function's name in a module begins with, `add_Tensor`
+  std::string text;                 // its text, from the arguments on
   std::vector<Type> input_types;    // of the non-empty cells it takes, then of its numbers (0-d), then the random state
   std::vector<int> input_cells;     // which cells are inputs, in order
   std::vector<NumberKind> numbers;  // which are inputs too, all of them

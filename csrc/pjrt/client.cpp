@@ -78,10 +78,6 @@ PJRT_Program mlir_program(std::string_view module) {
   return program;
 }
 
-Executable executable_of(PJRT_LoadedExecutable* loaded) {
-  return Executable(PJRT_CALL(PJRT_LoadedExecutable_GetExecutable, .loaded_executable = loaded).executable);
-}
-
 Event ready_event(PJRT_Buffer* buffer) { return Event(PJRT_CALL(PJRT_Buffer_ReadyEvent, .buffer = buffer).event); }
 
 }  // namespace
@@ -195,6 +191,10 @@ LoadedExecutable Client::compile(std::string_view module, const CompileOptions& 
   return LoadedExecutable(PJRT_CALL(PJRT_Client_Compile, .client = client_, .program = &program,
                                     .compile_options = encoded.data(), .compile_options_size = encoded.size())
                               .executable);
+}
+
+Executable executable_of(PJRT_LoadedExecutable* loaded) {
+  return Executable(PJRT_CALL(PJRT_LoadedExecutable_GetExecutable, .loaded_executable = loaded).executable);
 }
 
 std::string Client::serialize(PJRT_LoadedExecutable* loaded) { return pjrt::serialize(executable_of(loaded).get()); }

@@ -109,6 +109,9 @@ class Client {
   std::vector<PJRT_Device*> devices_;
 };
 
+// What was compiled, apart from the devices it runs on; it may outlive `loaded`.
+Executable executable_of(PJRT_LoadedExecutable* loaded);
+
 // Waits until `buffer` is computed; throws what its program threw.
 void await(PJRT_Buffer* buffer);
 bool is_ready(PJRT_Buffer* buffer);

@@ -4,6 +4,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <array>
+
 #include "aten/registration.h"
 #include "exec/counters.h"
 #include "exec/policy.h"
@@ -16,7 +18,22 @@ namespace torch_tpu {
 
 namespace {
 
-// The innermost Python frame outside of torch and torch_tpu: "train.py:12".
+std::string folder_of(const char* module) {
+  const std::string file = py::cast<std::string>(py::module_::import(module).attr("__file__"));
+  return file.substr(0, file.rfind('/') + 1);
+}
+
+// True for code that is not the user's: PyTorch, this package, Python's own library, and generated code.
+bool is_internal(std::string_view file) {
+  static const auto* folders =
+      new std::array<std::string, 3>{folder_of("torch"), folder_of("torch_tpu"), folder_of("os")};
+  const auto starts_with = [file](std::string_view start) { return file.substr(0, start.size()) == start; };
+  if (starts_with((*folders)[0]) || starts_with((*folders)[1])) return true;
+  if (starts_with("<frozen") || starts_with("<eval_with_key>")) return true;
+  return starts_with((*folders)[2]) && file.find("-packages/") == std::string_view::npos;
+}
+
+// The innermost Python frame of the user's: "train.py:12". If there is none, the innermost.
 std::string locate_python() {
   if (!Py_IsInitialized()) return {};
   const py::gil_scoped_acquire gil;
@@ -27,9 +44,9 @@ std::string locate_python() {
     PyCodeObject* code = PyFrame_GetCode(frame);
     const std::string file = py::cast<std::string>(py::handle(code->co_filename));
     Py_DECREF(code);
-    const bool ours = file.find("/torch/") != std::string::npos || file.find("/torch_tpu/") != std::string::npos;
-    if (!ours || where.empty()) where = file + ":" + std::to_string(PyFrame_GetLineNumber(frame));
-    PyFrameObject* back = ours ? PyFrame_GetBack(frame) : nullptr;
+    const bool internal = is_internal(file);
+    if (!internal || where.empty()) where = file + ":" + std::to_string(PyFrame_GetLineNumber(frame));
+    PyFrameObject* back = internal ? PyFrame_GetBack(frame) : nullptr;
     Py_DECREF(frame);
     frame = back;
   }
@@ -68,7 +85,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("set_mode", [](const std::string& name) { set_mode(mode_named(name)); }, unlocked);
   m.def("get_mode", [] { return name_of(mode()); });
   m.def("set_check_nan", &set_check_nan);
-  m.def("flush", &flush_all, unlocked);
+  m.def("flush", [] { flush_all("flush()"); }, unlocked);
   m.def("step_end", &end_step, unlocked);
   m.def("synchronize", &synchronize, unlocked);
   m.def("counters", &Counters::all);
@@ -88,8 +105,10 @@ PYBIND11_MODULE(_C, m) {
   bind_abstract(m);
   bind_aot(m);
   bind_benchmark(m);
+  bind_cache(m);
   bind_compile(m);
   bind_device(m);
+  bind_journal(m);
 }
 
 }  // namespace torch_tpu
