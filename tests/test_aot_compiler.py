@@ -30,6 +30,13 @@ func.func private @f(%0: tensor<2048x2048xbf16>, %1: tensor<2048x2048xbf16>) -> 
 """
 
 
+@pytest.fixture(autouse=True, scope="module")
+def empty_cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCH_TPU_CHECK_CACHE", str(tmp_path_factory.mktemp("answers")))
+        yield
+
+
 @pytest.fixture(scope="module")
 def compiler():
     with Compiler(timeout=300) as started:
@@ -120,3 +127,18 @@ def test_without_libtpu_a_sentence_says_what_to_install(monkeypatch):
     monkeypatch.delenv("TORCH_TPU_AOT_PLUGIN", raising=False)
     with pytest.raises(CheckError, match="pip install"):
         Compiler().start()
+
+
+@needs_libtpu
+def test_an_answer_is_found_again_and_a_damaged_one_is_asked_anew(compiler, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_TPU_CHECK_CACHE", str(tmp_path))
+    asked = []
+    ask = compiler._ask
+    monkeypatch.setattr(compiler, "_ask", lambda request: asked.append(1) or ask(request))
+    first = compiler.compile(PROGRAM, parse("v6e"))
+    assert compiler.compile(PROGRAM, parse("v6e")) == first
+    assert len(asked) == 1
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(file.read_bytes()[:-1])
+    assert compiler.compile(PROGRAM, parse("v6e"))["programs"] == first["programs"]
+    assert len(asked) == 2

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -16,7 +17,7 @@ needs_libtpu = pytest.mark.skipif(not _plugins.installed(_plugins.TPU_PLUGINS), 
 
 
 def check(*arguments, cwd=None, **environment):
-    env = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "160"} | environment
+    env = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "160", "TORCH_TPU_CHECK_CACHE": ""} | environment
     return subprocess.run(
         [sys.executable, "-m", "torch_tpu.cli", "check", *map(str, arguments)],
         env=env,
@@ -141,6 +142,14 @@ def test_bad_input_is_a_sentence(arguments, says, tmp_path):
 
 
 @needs_libtpu
+def test_a_script_that_raises_is_checked_up_to_there(script):
+    done = check(script(MATMUL + "    assert x.sum().item() == 5"))
+    assert done.returncode == 0, done.stderr
+    assert "stopped early" in done.stdout
+    assert "AssertionError" in done.stdout
+
+
+@needs_libtpu
 @pytest.mark.parametrize(
     ("code", "says"),
     [
@@ -153,8 +162,6 @@ def test_a_script_that_cannot_be_checked_is_a_sentence(script, code, says):
     done = check(script(code))
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
-    import re
-
     assert re.search(says, done.stderr.replace("\n", " "))
 
 

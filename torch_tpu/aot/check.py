@@ -4,22 +4,23 @@ import copy
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from torch_tpu import _C
 from torch_tpu.aot import hardware, memory, protos
-from torch_tpu.aot.compiler import Compiler, Depth
+from torch_tpu.aot.compiler import Compiler, Depth, libtpu_version
 from torch_tpu.aot.errors import CheckError, CompilerError
 from torch_tpu.aot.estimate import estimate
 from torch_tpu.aot.hlo import Module
 from torch_tpu.aot.recording import Finding, Program, Recording, topology
 from torch_tpu.aot.report import Report, StepReport, TargetReport, ops_of, time_of
+from torch_tpu.aot.sharding import fsdp
 
+Shard = Literal["none", "fsdp"]
 MakeOptimizer = Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
 Progress = Callable[[str], None]
 
@@ -117,6 +118,7 @@ def check(
     depth: Depth = "quick",
     values: Mapping[str, float] | None = None,
     on_read: str = "assume",
+    shard: Shard = "none",
     timeout: float = 1800,
     progress: Progress = _silent,
 ) -> Report:
@@ -128,7 +130,9 @@ def check(
     ``topology``: a slice's name, or several to compare. ``train``: a forward, a backward and a step of ``optimizer``
     (a function from parameters to an optimizer; AdamW by default) with ``loss(output)`` (default: the output's
     ``loss``, a scalar output, or a mean). ``depth``: ``"quick"`` runs the compiler's first phase (seconds), ``"full"``
-    all of it (minutes; errors that only code generation finds, and cycles). ``values``, ``on_read``: see
+    all of it (minutes; errors that only code generation finds, and cycles). ``shard="fsdp"`` makes one program of all
+    devices of the slice: parameters and optimizer state are cut, the inputs' first dimension is the batch of all.
+    ``values``, ``on_read``: see
     ``torch_tpu.aot.topology``. Raises CheckError for what cannot be checked; what the compiler refuses is in the report.
     """
     targets = [hardware.parse(name) for name in ([topology] if isinstance(topology, str) else topology)]
@@ -144,7 +148,7 @@ def check(
         )
         seconds = time.monotonic() - start
         steps = recording.programs[before:] or [p for p in recording.programs if p.runs > 1] or recording.programs
-        return judge(title, recording, steps, targets, compiler, depth, seconds, progress=progress)
+        return judge(title, recording, steps, targets, compiler, depth, seconds, progress=progress, shard=shard)
 
 
 def capture(
@@ -177,6 +181,7 @@ def judge(
     capture_seconds: float,
     redirects: list[Finding] | None = None,
     progress: Progress = _silent,
+    shard: Shard = "none",
 ) -> Report:
     """Compiles the steps for each target."""
     if not steps:
@@ -197,6 +202,7 @@ def judge(
             attributes.get("device_memory_bytes_limit", 0),
             used,
             note=note,
+            shard=shard,
         )
         for number, program in enumerate(steps, 1):
             progress(
@@ -212,15 +218,8 @@ def judge(
         redirects=redirects or [],
         setup_programs=len(recording.programs) - len(steps),
         capture_seconds=capture_seconds,
-        libtpu=_libtpu_version(),
+        libtpu=libtpu_version(),
     )
-
-
-def _libtpu_version() -> str:
-    try:
-        return metadata.version("libtpu")
-    except metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def _step(
@@ -230,22 +229,26 @@ def _step(
         title=f"ended by {program.ended_by}",
         runs=program.runs,
         arguments=len(program.arguments),
+        argument_bytes=sum(a.nbytes for a in program.arguments),
         calls=sum(sum(lines.values()) for lines in program.rows.values()),
         host_bytes=program.host_bytes,
         text_bytes=len(program.module),
         verdict="ok",
     )
     names = [a.name for a in program.arguments]
+    parts = report.devices if report.shard == "fsdp" else 1
+    text = fsdp(program, parts) if parts > 1 else program.module
+    resident = program.resident_bytes // parts
     start = time.monotonic()
     try:
         module = None
         if has_phases:
-            parts = protos.partial_programs(compiler.compile(program.module, target, "quick")["programs"])
-            module = Module(protos.hlo_module(parts["opt_hlo"], with_config=True))
-            assignment = protos.buffer_assignment(parts["buffer_assignment"])
-            step.memory = memory.measure(assignment, module, report.hbm_limit, names, program.resident_bytes)
+            found = protos.partial_programs(compiler.compile(text, target, "quick", parts)["programs"])
+            module = Module(protos.hlo_module(found["opt_hlo"], with_config=True))
+            assignment = protos.buffer_assignment(found["buffer_assignment"])
+            step.memory = memory.measure(assignment, module, report.hbm_limit, names, resident)
         if depth == "full":
-            reply = compiler.compile(program.module, target, "full")
+            reply = compiler.compile(text, target, "full", parts)
             module = Module(protos.hlo_module(reply["program"], reply["format"] == "hlo_with_config"))
             stats = reply["memory"]
             if step.memory is None:
@@ -254,7 +257,7 @@ def _step(
                     arguments=stats["argument"],
                     outputs=stats["output"] - stats["alias"],
                     temporaries=stats["temp"],
-                    resident=program.resident_bytes,
+                    resident=resident,
                 )
             step.memory.code = stats["code"]
         step.time = time_of(estimate(module, target.chip), target.chip.flops, target.chip.hbm_bandwidth)
@@ -264,20 +267,26 @@ def _step(
     except CompilerError as error:
         step.verdict, step.message = error.kind, error.what
         if error.kind == "oom":
-            step.memory = _explain_overflow(program, target, report, compiler, depth, error.what)
+            step.memory = _explain_overflow(text, parts, names, resident, target, report, compiler, depth, error.what)
     step.compile_seconds = time.monotonic() - start
     return step
 
 
 def _explain_overflow(
-    program: Program, target: hardware.Slice, report: TargetReport, compiler: Compiler, depth: Depth, error: str
+    text: str,
+    partitions: int,
+    names: list[str],
+    resident: int,
+    target: hardware.Slice,
+    report: TargetReport,
+    compiler: Compiler,
+    depth: Depth,
+    error: str,
 ) -> memory.Memory:
     """Compiles again with the compiler's reports on, which name the largest buffers."""
     with tempfile.TemporaryDirectory() as folder:
         try:
-            compiler.compile(program.module, target, depth, flags={"xla_dump_to": folder})
+            compiler.compile(text, target, depth, partitions, {"xla_dump_to": folder})
         except CompilerError as again:
             error = again.what
-        return memory.overflow(
-            error, Path(folder), report.hbm_limit, [a.name for a in program.arguments], program.resident_bytes
-        )
+        return memory.overflow(error, Path(folder), report.hbm_limit, names, resident)

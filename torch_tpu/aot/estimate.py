@@ -31,7 +31,7 @@ _TRANSCENDENTAL = {
     "sine", "cosine", "tan", "atan2", "erf",
 }  # fmt: skip
 # Custom calls that the compiler makes itself, which compute nothing: halves of 64-bit numbers, buffers, promises.
-_PLUMBING = ("X64", "AllocateBuffer", "Assume", "Sharding", "SPMD")
+_PLUMBING = ("X64", "AllocateBuffer", "Assume", "ConcatBitcast", "Sharding", "SPMD")
 # Collective -> bytes over the links, as a share of the larger of operand and result, of n devices in a ring.
 _COLLECTIVES = {
     "all-gather": lambda n: (n - 1) / n,

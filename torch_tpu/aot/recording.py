@@ -18,7 +18,7 @@ from torch_tpu.aot.errors import CheckError
 
 @dataclass(frozen=True)
 class Argument:
-    """A device array that a program takes."""
+    """A device array that a program takes or returns."""
 
     name: str  # of the parameter, buffer or optimizer state that it is the value of; empty if none is known
     type: str
@@ -32,7 +32,7 @@ class Program:
 
     module: str  # StableHLO
     arguments: list[Argument]
-    results: list[tuple[str, int]]  # type, bytes
+    results: list[Argument]
     rows: dict[str, dict[str, int]]  # ATen op -> Python line -> calls
     ended_by: str  # what would have run it, the first time
     runs: int
@@ -50,7 +50,8 @@ class Program:
 class Finding:
     """Something in the user's code that a TPU would not do by itself.
 
-    ``kind``: ``host read`` (the program waits for the device), ``unsupported`` (an op that runs on the host).
+    ``kind``: ``host read`` (the program waits for the device), ``unsupported`` (an op that runs on the host),
+    ``stopped`` (the script raised: the check covers what ran before).
     """
 
     kind: str
@@ -233,9 +234,13 @@ def topology(
             yield recording
         finally:
             recording.findings = [Finding(*f) for f in _C.abstract_findings()]
-            recording.programs = [
-                Program(**{**p, "arguments": [Argument(*a) for a in p["arguments"]]}) for p in _C.abstract_end()
-            ]
+            recording.programs = [_program(p) for p in _C.abstract_end()]
+
+
+def _program(kept: dict[str, Any]) -> Program:
+    arguments = [Argument(*a) for a in kept["arguments"]]
+    results = [Argument("", *r, donated=False) for r in kept["results"]]
+    return Program(**kept | {"arguments": arguments, "results": results})
 
 
 def line(where: str) -> str:

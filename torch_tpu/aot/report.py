@@ -57,6 +57,7 @@ class StepReport:
     title: str
     runs: int
     arguments: int
+    argument_bytes: int
     calls: int
     host_bytes: int
     text_bytes: int
@@ -77,6 +78,7 @@ class TargetReport:
     depth: str  # "quick", "full"
     steps: list[StepReport] = field(default_factory=list)
     note: str = ""
+    shard: str = "none"  # or "fsdp": one program of all devices
 
 
 @dataclass

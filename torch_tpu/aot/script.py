@@ -75,9 +75,13 @@ def record(
     steps: int = 3,
     calls: int = 16,
 ) -> tuple[Recording, list[Finding]]:
-    """What the script would run, and which CUDA calls were redirected. Raises CheckError if the script raises."""
+    """What the script would run, and which CUDA calls were redirected.
+
+    Raises CheckError if the script raises before anything ran on the device; later, that is among the findings.
+    """
     if not path.is_file():
         raise CheckError(f"There is no script {path}.", "Give the path of a Python file.")
+    stopped = None
     with topology(target, values=values, on_read=on_read) as recording, cuda_to_tpu() as redirects:
         try:
             with _as_main(path, arguments), _stopping(steps, calls):
@@ -86,12 +90,18 @@ def record(
             recording.cut("an optimizer's step")
         except SystemExit as done:
             if done.code not in (None, 0):
-                raise CheckError(
+                stopped = CheckError(
                     f"{path} exited with status {done.code}.", "Check its arguments, after the script's name."
-                ) from done
+                )
         except Exception as error:
-            raise CheckError(f"{path} raised {type(error).__name__} at {_place(error, path)}: {error}") from error
+            stopped = CheckError(f"{path} raised {type(error).__name__} at {_place(error, path)}: {error}")
+            stopped.__cause__ = error
         found = redirects()
+    if stopped is not None and not recording.programs:
+        raise stopped
+    if stopped is not None:
+        # What it did before can be checked; without data a script's own comparisons may fail.
+        recording.findings.append(Finding("stopped", stopped.what, "", 1))
     return recording, found
 
 

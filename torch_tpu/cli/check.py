@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 
 from torch_tpu.aot import hardware
-from torch_tpu.aot.check import check, judge, steps_of
+from torch_tpu.aot.check import Shard, check, judge, steps_of
 from torch_tpu.aot.compiler import Compiler, Depth
 from torch_tpu.aot.errors import CheckError
 from torch_tpu.aot.report import Report
@@ -69,7 +69,13 @@ def _failures(report: Report, fail_on: tuple[str, ...]) -> list[str]:
 @click.option(
     "--train/--infer", default=False, help="With --module and --hf: a training step, or a forward.  [default: infer]"
 )
-@click.option("--batch", default=1, show_default=True, type=click.IntRange(1), help="With --hf: sequences.")
+@click.option(
+    "--batch",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1),
+    help="With --hf: sequences, of all devices together.",
+)
 @click.option(
     "--seq", type=click.IntRange(1), help="With --hf: tokens in a sequence.  [default: the model's, at most 2048]"
 )
@@ -79,6 +85,13 @@ def _failures(report: Report, fail_on: tuple[str, ...]) -> list[str]:
     show_default=True,
     type=click.Choice(["bfloat16", "float32", "float16"]),
     help="With --hf.",
+)
+@click.option(
+    "--shard",
+    default="none",
+    show_default=True,
+    type=click.Choice(["none", "fsdp"]),
+    help="With --module and --hf: one device, or one program of all the slice's devices.",
 )
 @click.option(
     "--quick", "depth", flag_value="quick", default="quick", help="The compiler's first phase: seconds.  [default]"
@@ -104,6 +117,7 @@ def command(
     batch: int,
     seq: int | None,
     dtype: str,
+    shard: Shard,
     depth: Depth,
     value: tuple[str, ...],
     as_json: bool,
@@ -138,14 +152,17 @@ def command(
                 batch,
                 seq,
                 dtype,
+                shard,
                 depth,
                 _values(value),
                 timeout,
                 status.update,
             )
-    except CheckError as error:
+    except Exception as error:
         if with_traceback:
             raise
+        if not isinstance(error, CheckError):
+            error = CheckError(f"{type(error).__name__}: {error}", "--traceback shows where.")
         stderr.print(f"torch-tpu check: {error.what}", style="red", markup=False, highlight=False, soft_wrap=True)
         if error.advice:
             stderr.print(error.advice, markup=False, highlight=False, soft_wrap=True)
@@ -174,6 +191,7 @@ def _report(
     batch: int,
     seq: int | None,
     dtype: str,
+    shard: Shard,
     depth: Depth,
     values: dict[str, float],
     timeout: float,
@@ -190,6 +208,7 @@ def _report(
             example_kwargs=inputs,
             topology=slices,
             train=train,
+            shard=shard,
             depth=depth,
             values=values,
             timeout=timeout,
@@ -202,7 +221,14 @@ def _report(
         made = _function(module)()
         made = made if isinstance(made, tuple) else (made,)
         report = check(
-            *made, topology=slices, train=train, depth=depth, values=values, timeout=timeout, progress=progress
+            *made,
+            topology=slices,
+            train=train,
+            shard=shard,
+            depth=depth,
+            values=values,
+            timeout=timeout,
+            progress=progress,
         )
         report.title = f"{module}: {'training step' if train else 'forward'}"
         return report

@@ -51,6 +51,7 @@ def _summary(report: Report) -> Table:
         step = main_step(target)
         put("verdict", "; ".join(sorted({verdict(s) for s in target.steps})))
         put("programs", str(len(target.steps)))
+        put("devices", f"{target.devices}, {target.shard}" if target.shard != "none" else "-")
         m, t = step.memory, step.time
         put("HBM of a device", gib(target.hbm_limit))
         put("  peak", gib(m.peak) if m else "-")
@@ -61,6 +62,7 @@ def _summary(report: Report) -> Table:
         put("  other live values", gib(m.resident) if m else "-")
         put("matrix products", f"{scaled(t.flops)}FLOP" if t else "-")
         put("HBM traffic", f"{scaled(t.bytes)}B" if t else "-")
+        put("interconnect", f"{scaled(t.link_bytes)}B" if t and t.link_bytes else "-")
         put("time, expected", duration(t.expected) if t else "-")
         put("  lower to upper", f"{duration(t.lower)} to {duration(t.upper)}" if t else "-")
         put("MFU", f"{t.mfu:.1%}" if t else "-")
@@ -95,7 +97,7 @@ def notes(report: Report) -> list[str]:
             found.append(f"{target.name}: {target.note}.")
         if target.devices > target.chips:
             found.append(f"{target.name}: a chip shows as two devices; figures are of one, half a chip.")
-        if target.devices > 1:
+        if target.devices > 1 and target.shard == "none":
             found.append(
                 f"{target.name}: the program runs on one of {target.devices} devices; the others do the same or nothing."
             )
@@ -140,7 +142,7 @@ def show(report: Report, console: Console) -> None:
     if first.time and first.time.most_expensive:
         table = Table(title=f"{report.targets[0].name}: where the time goes", title_justify="left")
         for column in ("time", "share", "bound", "op", "line"):
-            table.add_column(column)
+            table.add_column(column, overflow="fold")
         for cost in first.time.most_expensive:
             table.add_row(
                 duration(cost.seconds), f"{cost.share:.0%}", cost.bound, Text(cost.op), Text(_where(cost.where))
@@ -155,6 +157,11 @@ def show(report: Report, console: Console) -> None:
         console.print(
             Text(f"  {op.name}: runs on the host, {op.calls} times: {', '.join(map(_where, op.lines))}", style="red")
         )
+    for f in report.findings:
+        if f.kind == "stopped":
+            console.print(
+                Text(f"The script stopped early, and the check covers what ran before: {f.what}", style="red")
+            )
     reads = [f for f in report.findings if f.kind == "host read"]
     if reads:
         console.print(

@@ -1,0 +1,56 @@
+"""Programs annotated for the devices of a slice."""
+
+import re
+
+import pytest
+import torch
+
+from torch_tpu import _plugins, aot
+from torch_tpu.aot.sharding import dims_of, fsdp
+
+needs_libtpu = pytest.mark.skipif(not _plugins.installed(_plugins.TPU_PLUGINS), reason="libtpu is not installed")
+
+
+def training_step(batch=16):
+    net = torch.nn.Sequential(torch.nn.Linear(256, 1024), torch.nn.GELU(), torch.nn.Linear(1024, 256))
+    with aot.topology("v6e:2x2") as recording:
+        net.to("tpu")
+        optimizer = torch.optim.AdamW(net.parameters())
+        for _ in range(2):
+            net(torch.zeros(batch, 256).to("tpu")).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return recording.programs[-1]
+
+
+def test_types_are_read():
+    assert dims_of("tensor<8x16xbf16>") == (8, 16)
+    assert dims_of("tensor<f32>") == ()
+
+
+def test_parameters_are_cut_and_inputs_by_the_batch():
+    program = training_step()
+    header = next(line for line in fsdp(program, 4).splitlines() if "@main(" in line)
+    cuts = re.findall(r'%(\d+): tensor<(\S+)> \{mhlo\.sharding = "([^"]*)"', header)
+    by_name = {a.name: cuts[i][2] for i, a in enumerate(program.arguments)}
+    assert by_name["0.weight"] == "{devices=[4,1]<=[4]}"
+    assert by_name["2.weight"] == "{devices=[1,4]<=[4]}"
+    assert by_name["exp_avg of 2.weight"] == by_name["2.weight"]
+    assert by_name[""] == "{devices=[4,1]<=[4]}"
+
+
+def test_a_batch_that_does_not_divide_is_refused():
+    with pytest.raises(aot.CheckError, match="a batch of 6 does not divide among 4 devices"):
+        fsdp(training_step(batch=6), 4)
+
+
+@needs_libtpu
+def test_a_device_holds_its_share():
+    net = torch.nn.Sequential(torch.nn.Linear(1024, 4096), torch.nn.GELU(), torch.nn.Linear(4096, 1024))
+    x = torch.empty(64, 1024, device="meta")
+    whole = aot.check(net, x, train=True, topology="v6e:2x2").targets[0].steps[0]
+    cut = aot.check(net, x, train=True, topology="v6e:2x2", shard="fsdp").targets[0].steps[0]
+    assert cut.verdict == "ok", cut.message
+    assert cut.memory.arguments < 0.3 * whole.memory.arguments
+    assert cut.time.link_bytes > 0
+    assert cut.time.flops == pytest.approx(whole.time.flops / 4, rel=0.1)

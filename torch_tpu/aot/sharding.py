@@ -1,0 +1,134 @@
+"""Spreads a recorded program over a slice as FSDP does, by annotations that XLA's partitioner follows.
+
+Parameters, gradients and optimizer state are cut along their longest dimension that the devices divide; inputs and
+what is computed from them, along the batch. The partitioner then gathers each parameter where it is used, and
+scatters its gradient. Only the program's text changes: the numbers are those of one device with the whole batch.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch_tpu.aot.errors import CheckError
+from torch_tpu.aot.recording import Argument, Program
+
+_TYPE = r"tensor<[^>]*>"
+_CALL = re.compile(
+    r'^  (?P<names>%\d+(?:, %\d+)*) = "func\.call"\((?P<operands>[^)]*)\)(?P<rest>.*) -> (?P<types>\(?.*?\)?)(?P<loc> loc\(#loc\d+\))?$'
+)
+
+
+def dims_of(type_: str) -> tuple[int, ...]:
+    """``tensor<8x16xbf16>`` -> ``(8, 16)``."""
+    return tuple(int(d) for d in type_[len("tensor<") : -1].split("x")[:-1])
+
+
+@dataclass(frozen=True)
+class _Plan:
+    devices: int
+    batch: int
+    tokens: int
+    parameters: dict[tuple[int, ...], str]  # shape -> how it is cut
+
+    def cut(self, dims: tuple[int, ...], along: int | None) -> str:
+        if along is None:
+            return "{replicated}"
+        parts = ",".join(str(self.devices if i == along else 1) for i in range(len(dims)))
+        return f"{{devices=[{parts}]<=[{self.devices}]}}"
+
+    def parameter(self, dims: tuple[int, ...]) -> str:
+        able = [i for i, d in enumerate(dims) if d % self.devices == 0]
+        return self.cut(dims, max(able, key=lambda i: dims[i]) if able else None)
+
+    def by_batch(self, dims: tuple[int, ...]) -> str | None:
+        return self.cut(dims, 0) if dims and dims[0] in (self.batch, self.tokens) else None
+
+
+def _plan(program: Program, devices: int) -> _Plan:
+    inputs = [dims_of(a.type) for a in program.arguments if not a.name and dims_of(a.type)]
+    if not inputs:
+        raise CheckError("--shard fsdp: the program takes no batch.", "Give the inputs as arguments of the function.")
+    batch = max(d[0] for d in inputs)
+    if batch % devices:
+        raise CheckError(
+            f"--shard fsdp: a batch of {batch} does not divide among {devices} devices.",
+            "Give a multiple of their number.",
+        )
+    longest = max((d for d in inputs if d[0] == batch), key=len)
+    plan = _Plan(devices, batch, batch * longest[1] if len(longest) > 1 else batch, {})
+    for a in program.arguments:
+        if a.name and dims_of(a.type):
+            plan.parameters[dims_of(a.type)] = plan.parameter(dims_of(a.type))
+    return plan
+
+
+def _of_argument(argument: Argument, plan: _Plan) -> str:
+    dims = dims_of(argument.type)
+    if argument.name:
+        return plan.parameters.get(dims, "{replicated}")
+    return plan.by_batch(dims) or "{replicated}"
+
+
+def _annotated_header(header: str, arguments: list[str], results: list[str]) -> str:
+    inside, _, after = header.partition(") -> (")
+    start, _, listed = inside.partition("(")
+    pieces = re.split(r", (?=%\d+: )", listed)
+    given = []
+    for piece, how in zip(pieces, [*arguments, *["{replicated}"] * len(pieces)], strict=False):
+        attribute = f'mhlo.sharding = "{how}"'
+        found = re.match(rf"(%\d+: {_TYPE})(?: \{{(.*?)\}})?(.*)$", piece)
+        others = f", {found[2]}" if found[2] else ""
+        given.append(f"{found[1]} {{{attribute}{others}}}{found[3]}")
+    types = re.findall(_TYPE, after)
+    returned = [f'{t} {{mhlo.sharding = "{how}"}}' for t, how in zip(types, results, strict=True)]
+    return f"{start}({', '.join(given)}) -> ({', '.join(returned)}) {{"
+
+
+def _aliases(header: str) -> dict[int, int]:
+    """Result -> the argument whose buffer it gets."""
+    pieces = re.split(r", (?=%\d+: )", header.partition("(")[2].partition(") -> (")[0])
+    found = {}
+    for i, piece in enumerate(pieces):
+        if match := re.search(r"tf\.aliasing_output = (\d+)", piece):
+            found[int(match[1])] = i
+    return found
+
+
+def fsdp(program: Program, devices: int) -> str:
+    """The program's module, annotated for ``devices`` of a slice. Raises CheckError if its batch does not divide."""
+    plan = _plan(program, devices)
+    arguments = [_of_argument(a, plan) for a in program.arguments]
+    return "\n".join(_lines(program, plan, arguments)) + "\n"
+
+
+def _lines(program: Program, plan: _Plan, arguments: list[str]) -> Iterator[str]:
+    in_main = False
+    constrained: dict[str, str] = {}
+    rename = lambda text: re.sub(r"%\d+", lambda m: constrained.get(m[0], m[0]), text)  # noqa: E731
+    for line in program.module.splitlines():
+        if line.startswith("func.func public @main("):
+            in_main = True
+            aliases = _aliases(line)
+            results = []
+            for i, r in enumerate(program.results):
+                dims = dims_of(r.type)
+                cut = arguments[aliases[i]] if i in aliases else plan.parameters.get(dims) or plan.by_batch(dims)
+                results.append(cut or "{replicated}")
+            yield _annotated_header(line, arguments, results)
+        elif in_main and line == "}":
+            in_main = False
+            yield line
+        elif in_main and (call := _CALL.match(line)):
+            yield f'  {call["names"]} = "func.call"({rename(call["operands"])}){call["rest"]} -> {call["types"]}{call["loc"] or ""}'
+            for name, type_ in zip(call["names"].split(", "), re.findall(_TYPE, call["types"]), strict=True):
+                dims = dims_of(type_)
+                how = plan.by_batch(dims) or plan.parameters.get(dims)
+                if how is None or how == "{replicated}":
+                    continue
+                constrained[name] = f"%cut{name[1:]}"
+                yield (
+                    f'  {constrained[name]} = "stablehlo.custom_call"({name}) <{{call_target_name = "Sharding"}}> '
+                    f'{{mhlo.sharding = "{how}"}} : ({type_}) -> {type_}{call["loc"] or ""}'
+                )
+        else:
+            yield rename(line) if in_main else line
