@@ -53,7 +53,7 @@ class Step:
     seconds: float
     flops: float
     bytes: float
-    bound: str  # "MXU", "HBM", "VPU", "ICI"
+    bound: str  # "MXU", "HBM", "VPU", "ICI", or "launch": too little work to tell
 
 
 @dataclass
@@ -157,7 +157,7 @@ class _Walk:
         hbm = moved / (HBM_EFFICIENCY * chip.hbm_bandwidth)
         vpu = functions / (_TRANSCENDENTALS_A_CYCLE * chip.clock)
         busy = {"MXU": mxu, "HBM": hbm, "VPU": vpu}
-        bound = max(busy, key=busy.get)
+        bound = max(busy, key=busy.get) if max(busy.values()) > LAUNCH else "launch"
         seconds = max(busy.values()) + LAUNCH
         slow = max(passes / (SLOW * chip.flops), moved / (SLOW * chip.hbm_bandwidth), vpu) + LAUNCH
         result.expected += seconds * runs

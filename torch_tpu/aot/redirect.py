@@ -79,7 +79,9 @@ def cuda_to_tpu() -> Iterator[Callable[[], list[Finding]]]:
 
     def answers(name: str, value: Any) -> Callable[..., Any]:
         def answer(*_: Any, **__: Any) -> Any:
-            note(f"torch.cuda.{name}")
+            # PyTorch asks too, where the user never spoke of CUDA.
+            if "/torch/" not in sys._getframe(1).f_code.co_filename:
+                note(f"torch.cuda.{name}")
             return value
 
         return answer

@@ -94,7 +94,7 @@ def record(
                     f"{path} exited with status {done.code}.", "Check its arguments, after the script's name."
                 )
         except Exception as error:
-            stopped = CheckError(f"{path} raised {type(error).__name__} at {_place(error, path)}: {error}")
+            stopped = CheckError(f"{path} raised {type(error).__name__} at {_place(error, path)}: {_first_line(error)}")
             stopped.__cause__ = error
         found = redirects()
     if stopped is not None and not recording.programs:
@@ -103,6 +103,10 @@ def record(
         # What it did before can be checked; without data a script's own comparisons may fail.
         recording.findings.append(Finding("stopped", stopped.what, "", 1))
     return recording, found
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), "")
 
 
 def _place(error: Exception, path: Path) -> str:

@@ -19,7 +19,7 @@ def duration(seconds: float) -> str:
         return f"{seconds:.2f} s"
     if seconds >= 1e-3:
         return f"{seconds * 1e3:.3g} ms"
-    return f"{seconds * 1e6:.3g} us" if seconds >= 1e-6 else f"{seconds * 1e9:.2g} ns"
+    return f"{seconds * 1e6:.3g} us" if seconds >= 1e-6 else f"{seconds * 1e9:.0f} ns"
 
 
 def scaled(n: float) -> str:
@@ -59,7 +59,7 @@ def _summary(report: Report) -> Table:
         put("  outputs", gib(m.outputs) if m and m.needed is None else "-")
         put("  temporaries", gib(m.temporaries) if m and m.needed is None else "-")
         put("  code", gib(m.code) if m and m.code is not None else "-")
-        put("  other live values", gib(m.resident) if m else "-")
+        put("  other live values", gib(m.resident) if m and m.resident else "-")
         put("matrix products", f"{scaled(t.flops)}FLOP" if t else "-")
         put("HBM traffic", f"{scaled(t.bytes)}B" if t else "-")
         put("interconnect", f"{scaled(t.link_bytes)}B" if t and t.link_bytes else "-")
