@@ -297,7 +297,97 @@ def chain() -> dict[str, float]:
     return figures
 
 
-ALL = {f.__name__: f for f in (imports, package, dispatch, chain, start, optimizer, gpt)}
+def call() -> dict[str, float]:
+    """Microseconds until a compiled call of 150 tensors (16x16) returns to Python: host time, not the work."""
+    import torch
+
+    n = 150
+    tensors = [torch.ones(16, 16, device="tpu") for _ in range(n)]
+    leaves = [torch.ones(16, 16, device="tpu", requires_grad=True) for _ in range(n)]
+    in_place = torch.compile(lambda xs: torch._foreach_mul_(xs, 0.99))
+    functional = torch.compile(lambda xs: torch._foreach_mul(xs, 0.99))
+    training = torch.compile(lambda xs: [x * 0.99 for x in xs])
+    bare = _compiled_graph_of(lambda *xs: [x * 0.99 for x in xs], tensors)
+
+    def timed(run: Callable, finish: Callable = torch.tpu.synchronize) -> Callable[[], float]:
+        def measure() -> float:
+            seconds = []
+            for _ in range(50):
+                start = time.perf_counter()
+                kept = run()
+                seconds.append(time.perf_counter() - start)
+                finish()
+                del kept
+            return statistics.median(seconds) * 1e6
+
+        return measure
+
+    candidates = {
+        "in place, us": timed(lambda: in_place(tensors)),
+        "150 results, us": timed(lambda: functional(tensors)),
+        "150 results that need gradients, us": timed(lambda: training(leaves)),
+        "150 results, this backend's part (C++ and PJRT), us": timed(lambda: bare(list(tensors))),
+    }
+    if importlib.util.find_spec("jax"):
+        import jax
+        import jax.numpy as jnp
+
+        jitted = jax.jit(lambda xs: [x * 0.99 for x in xs])
+        arrays = [jnp.ones((16, 16)) for _ in range(n)]
+        last: list = []
+
+        def run_jax() -> list:
+            last[:] = jitted(arrays)
+            return last
+
+        candidates["jax.jit, 150 results, us"] = timed(run_jax, lambda: jax.block_until_ready(last))
+    return rounds(candidates)
+
+
+def _compiled_graph_of(function: Callable, arguments: list) -> Callable:
+    from torch_tpu.compile.exact import Exact
+
+    graph = Exact(function)
+    graph(list(arguments))
+    return graph
+
+
+def mlp() -> dict[str, float]:
+    """Microseconds of a training step of a small MLP, batch 8 (mlp.py), optimizer included."""
+    import torch
+
+    from benchmarks.mlp import make_jax_step, make_step
+
+    n = 200
+
+    def timed(step: Callable, finish: Callable) -> Callable[[], float]:
+        for _ in range(5):
+            last = step()
+
+        def run() -> float:
+            nonlocal last
+            finish(last)
+            start = time.perf_counter()
+            for _ in range(n):
+                last = step()
+            finish(last)
+            return (time.perf_counter() - start) / n * 1e6
+
+        return run
+
+    candidates = {
+        "torch.compile, us": timed(make_step(compiled=True), lambda _: torch.tpu.synchronize()),
+        "DeferAndFuse, us": timed(make_step(compiled=False), lambda _: torch.tpu.synchronize()),
+    }
+    if importlib.util.find_spec("jax"):
+        candidates["jax.jit, us"] = timed(make_jax_step(), lambda loss: loss.block_until_ready())
+    figures = rounds(candidates)
+    if "jax.jit, us" in figures:
+        figures["torch.compile / jax.jit"] = figures["torch.compile, us"] / figures["jax.jit, us"]
+    return figures
+
+
+ALL = {f.__name__: f for f in (imports, package, dispatch, chain, call, mlp, start, optimizer, gpt)}
 
 
 def main() -> None:

@@ -93,3 +93,98 @@ def test_a_graph_break_reads_a_value():
     f = torch.compile(f, backend="tpu")
     assert f(torch.ones(2, device="tpu")).cpu().tolist() == [3.0, 3.0]
     assert f(-torch.ones(2, device="tpu")).cpu().tolist() == [-3.0, -3.0]
+
+
+@pytest.mark.parametrize("mode", [None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"])
+def test_without_a_backend_tpu_graphs_come_to_this_one(mode):
+    f = torch.compile(lambda x: x.sin() + 1, mode=mode, fullgraph=True)
+    x = torch.randn(3)
+    there = x.to("tpu")
+    before = torch_tpu.counters()
+    torch.testing.assert_close(f(there).cpu(), x.sin() + 1)
+    after = torch_tpu.counters()
+    assert after["compiles"] - before["compiles"] == 1
+
+
+def test_without_a_backend_a_graph_that_takes_no_tensor():
+    f = torch.compile(lambda: torch.ones(3, device="tpu") * 2, fullgraph=True)
+    assert f().cpu().tolist() == [2.0] * 3
+
+
+def test_without_a_backend_cpu_graphs_go_to_inductor(monkeypatch):
+    import torch._inductor.compile_fx
+
+    asked = []
+
+    def compile_fx(graph, inputs, **kwargs):
+        asked.append(graph)
+        return graph.forward
+
+    monkeypatch.setattr(torch._inductor.compile_fx, "compile_fx", compile_fx)
+    f = torch.compile(lambda x: x + 1)
+    f(torch.ones(2, device="tpu"))
+    assert not asked
+    f(torch.ones(2))
+    assert len(asked) == 1
+
+
+def test_none_and_numbers_among_the_results():
+    def f(x, y):
+        return None, x + y, 3, (y, None)
+
+    x, y = torch.ones(2, device="tpu"), torch.ones(2, device="tpu")
+    nothing, total, three, (same, also_nothing) = compiled(f)(x, y)
+    assert nothing is also_nothing is None
+    assert three == 3
+    assert same is y
+    assert total.cpu().tolist() == [2.0, 2.0]
+
+
+def test_one_tensor_given_twice():
+    f = compiled(lambda x, y: x.add_(1) + y)
+    x = torch.zeros(2, device="tpu")
+    assert f(x, x).cpu().tolist() == [2.0, 2.0]
+    assert f(x, torch.zeros(2, device="tpu")).cpu().tolist() == [2.0, 2.0]
+
+
+def test_inference_mode():
+    model = torch.nn.Linear(4, 2).to("tpu")
+    x = torch.randn(3, 4, device="tpu")
+    f = torch.compile(model, fullgraph=True)
+    with torch.inference_mode():
+        got = f(x)
+    assert got.is_inference()
+    torch.testing.assert_close(got.cpu(), model(x).detach().cpu())
+
+
+def test_reset_forgets_what_was_compiled():
+    f = compiled(lambda x: x.cos())
+    x = torch.ones(3, device="tpu")
+    f(x)
+    torch.compiler.reset()
+    torch.testing.assert_close(f(x).cpu(), torch.ones(3).cos())
+
+
+def test_autograds_cache_may_be_on(monkeypatch):
+    import torch._functorch.config
+
+    monkeypatch.setattr(torch._functorch.config, "enable_autograd_cache", True)
+    x = torch.ones(3, device="tpu", requires_grad=True)
+    for _ in range(2):
+        torch.compiler.reset()
+        compiled(lambda x: x.cos().sum())(x).backward()
+    torch.testing.assert_close(x.grad.cpu(), -2 * torch.ones(3).sin())
+
+
+def test_a_donated_argument_that_the_caller_holds_keeps_its_value():
+    def f(x, y):
+        x.mul_(2)
+        return y + 1
+
+    x, y = torch.ones(2, device="tpu"), torch.ones(2, device="tpu")
+    before = x.clone()
+    run = compiled(f)
+    for _ in range(3):
+        run(x, y)
+    assert x.cpu().tolist() == [8.0, 8.0]
+    assert before.cpu().tolist() == y.cpu().tolist() == [1.0, 1.0]

@@ -2,7 +2,7 @@
 
 ``import torch`` is enough: PyTorch loads this package through the ``torch.backends`` entry point,
 and ``device="tpu"`` works. This module holds what ``torch.tpu`` has no place for: which plugin
-runs, the execution policy, and the counters.
+runs, the execution policy, the counters, and export.
 """
 
 __version__ = "0.1.0"
@@ -22,12 +22,15 @@ _autoload()
 
 from torch_tpu._explain import explain
 from torch_tpu._execution import counters, get_mode, mode, platform, plugin_path, set_mode
+from torch_tpu.exported import export, load_exported
 
 __all__ = [
     "__version__",
     "counters",
     "explain",
+    "export",
     "get_mode",
+    "load_exported",
     "mode",
     "platform",
     "plugin_path",

@@ -10,6 +10,8 @@ import threading
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from torch_tpu.compile.default import serve_default_backend
+
 _REQUIRES = "2.13."
 _registered = False
 
@@ -47,6 +49,7 @@ def register() -> None:
     _make_bfloat16_the_autocast_default()
     _send_tensors_between_processes()
     _refuse_slices_of_storages()
+    serve_default_backend()
     register_optimizer_step_post_hook(_end_step)
     # Compiled programs are written to disk in the background: what is not written in this time is left out.
     atexit.register(_C.cache_finish, 5.0)

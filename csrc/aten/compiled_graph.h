@@ -7,8 +7,6 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
-#include <unordered_map>
 #include <variant>
 #include <vector>
 
@@ -17,31 +15,54 @@
 
 namespace torch_tpu {
 
-// An argument or a result of a graph: a tensor, None (nullopt) or a number that is part of the layout.
-using GraphValue = std::variant<std::monostate, at::Tensor, int64_t, double, bool>;
+// What is no tensor: None, or a number, which is part of the layout.
+using GraphPlain = std::variant<std::monostate, int64_t, double, bool>;
+
+// An argument: a tensor that the caller owns; or, where that is null, `plain`.
+struct GraphArgument {
+  const at::Tensor* tensor = nullptr;
+  GraphPlain plain;
+};
+
+// A result: a tensor; or, where that is undefined, `plain`.
+struct GraphResult {
+  at::Tensor tensor;
+  GraphPlain plain;
+};
 
 class CompiledGraph {
  public:
-  // A layout's program. Null if this layout has not been captured.
-  struct Program;
-
-  // The tensors that stand for `arguments` while the graph is captured; ends with finish_capture()
+  // What stands for `arguments` while the graph is captured; ends with finish_capture()
   // or cancel_capture(). REQUIRES: all tensors are on one tpu device.
-  std::vector<GraphValue> begin_capture(const std::vector<GraphValue>& arguments);
-  void finish_capture(const std::vector<GraphValue>& results);
+  std::vector<GraphResult> begin_capture(const std::vector<GraphArgument>& arguments);
+  void finish_capture(const std::vector<GraphArgument>& results);
   void cancel_capture();
 
-  // Replays the program of this layout. nullopt: it has to be captured first. Else takes the arguments'
-  // references, and calls `release` for the caller to drop its own, so that a value nobody else holds can be donated.
-  std::optional<std::vector<GraphValue>> run(std::vector<GraphValue>& arguments, const std::function<void()>& release);
+  // Replays the program of this layout. False: it has to be captured first. Else calls `release`, for the
+  // caller to drop its references, so that a value nobody else holds can be donated, and fills `results`.
+  bool run(const std::vector<GraphArgument>& arguments, const std::function<void()>& release,
+           std::vector<GraphResult>& results);
+
+  // What the program captured last takes and gives, for export.
+  struct Signature {
+    std::string module;
+    std::vector<int> arguments;     // by argument of the module: the graph's; -1: a value from before the capture
+    std::vector<double> doubles;    // the module's next argument, if there are any
+    std::vector<int64_t> integers;  // and the next
+    std::vector<int> results;       // by result of the graph: the module's, or ~i for argument i of the graph
+    int64_t draws = 0;              // random numbers
+  };
+  Signature signature() const;
 
   // Of the programs captured so far, in order: their StableHLO modules.
   std::vector<std::string> modules() const;
 
  private:
+  // A layout's program.
+  struct Program;
   struct Session;
-  std::unordered_multimap<uint64_t, std::shared_ptr<Program>> programs_;
-  std::vector<std::shared_ptr<Program>> in_order_;
+  std::vector<std::shared_ptr<Program>> programs_;  // in the order they were captured
+  size_t last_ = 0;                                 // the one that ran last
   std::shared_ptr<Session> session_;
 };
 

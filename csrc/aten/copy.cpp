@@ -70,8 +70,27 @@ at::Tensor whole(const at::Tensor& t) {
   return copy;
 }
 
+// True if reading all of t's cell costs less than a program that cuts t out of it: sizes that change
+// from call to call would need a program each.
+bool is_most_of_value(const at::Tensor& t) {
+  constexpr int64_t kMost = 4, kSmall = 1 << 14;
+  const DeviceValuePtr& value = cell_of(t)->get();
+  return value && !value->abstract && value->type.dtype == t.scalar_type() &&
+         view_of(t).extent() <= value->type.numel() && value->type.numel() <= std::max(kSmall, kMost * t.numel());
+}
+
+// The elements of `t`, cut out of its cell's value on the host.
+at::Tensor cut_on_host(const at::Tensor& t) {
+  const DeviceValuePtr& value = cell_of(t)->get();
+  const at::Tensor all = at::empty({value->type.numel()}, t.options().device(c10::DeviceType::CPU));
+  Counters::add(Counter::kHostReads);
+  pjrt::Client::get().to_host(buffer_of(value), all.mutable_data_ptr(), all.nbytes());
+  return all.as_strided(t.sizes(), t.strides(), t.storage_offset());
+}
+
 // The bytes of `t` (plain of lazy bits) on the host, with t's strides if they are dense.
 at::Tensor to_host(const at::Tensor& t) {
+  if (t.numel() > 0 && !is_whole_value(t) && is_most_of_value(t)) return cut_on_host(t);
   const at::Tensor source = t.numel() == 0 ? t : whole(t);
   at::Tensor host = at::empty_strided(source.sizes(), source.strides(), source.options().device(c10::DeviceType::CPU));
   if (t.numel() == 0) return host;

@@ -52,8 +52,8 @@ std::shared_ptr<Replay> Capture::finish(const std::vector<DeviceValuePtr>& outpu
   replay->random_ = random_;
   replay->doubles_ = program_.doubles();
   replay->integers_ = program_.integers();
+  replay->returned_.resize(inputs_.size());
   std::vector<int64_t> live;
-  std::vector<DeviceValuePtr> constants;
   for (const DeviceValuePtr& value : outputs) {
     replay->output_types_.push_back(value->type);
     if (program_.made(*value)) {
@@ -66,6 +66,7 @@ std::shared_ptr<Replay> Capture::finish(const std::vector<DeviceValuePtr>& outpu
     TORCH_CHECK(input != inputs_.end(),
                 "tpu: a captured program returns a tensor that it neither got nor made.\nPass it as an input.");
     replay->outputs_.push_back(~static_cast<int>(input - inputs_.begin()));
+    replay->returned_[input - inputs_.begin()] = true;
   }
   replay->executable_outputs_ = live.size();
   if (live.empty()) return replay;
@@ -86,45 +87,48 @@ std::shared_ptr<Replay> Capture::finish(const std::vector<DeviceValuePtr>& outpu
   return replay;
 }
 
-std::vector<DeviceValuePtr> Replay::run(std::vector<DeviceValuePtr> inputs, uint64_t seed, uint64_t offset) {
-  std::vector<DeviceValuePtr> results;
+std::vector<int> Replay::arguments() const {
+  std::vector<int> inputs;
+  for (const Source& source : sources_) inputs.push_back(source.input);
+  return inputs;
+}
+
+std::vector<DeviceValuePtr> Replay::run(std::vector<DeviceValuePtr>& inputs, uint64_t seed, uint64_t offset) {
+  std::vector<DeviceValuePtr> made(executable_outputs_);
   if (program_.executable) {
     for (const RandomState& r : random_) {
       integers_[r.position] = static_cast<int64_t>(seed);
       integers_[r.position + 1] = static_cast<int64_t>(offset) + r.start;
     }
-    std::vector<bool> returned(inputs.size());
-    for (const int o : outputs_) {
-      if (o < 0) returned[~o] = true;
-    }
     c10::SmallVector<PJRT_Buffer*, 64> arguments;
-    c10::SmallVector<int64_t, 64> kept;
+    c10::SmallVector<int64_t, 64> kept;  // may not be donated
+    c10::SmallVector<int, 64> donated;
     for (const Source& source : sources_) {
       const DeviceValuePtr& value = source.input < 0 ? source.constant : inputs[source.input];
       const auto i = static_cast<int64_t>(arguments.size());
-      arguments.push_back(buffer_of(value, "a compiled graph takes a value"));
-      if (program_.aliases[i] >= 0 && (value.use_count() > 1 || returned[source.input])) kept.push_back(i);
+      arguments.push_back(value->buffer() != nullptr ? value->buffer()
+                                                     : buffer_of(value, "a compiled graph takes a value"));
+      if (program_.aliases[i] < 0) continue;
+      if (value.use_count() > 1 || returned_[source.input]) {
+        kept.push_back(i);
+      } else {
+        donated.push_back(source.input);
+      }
     }
     upload_numbers(program_, doubles_, integers_, device_, arguments);
     std::vector<pjrt::Buffer> buffers(executable_outputs_);
     pjrt::Client::get().execute(program_.executable.get(), arguments, kept, buffers, device_);
-    for (size_t i = 0; i < sources_.size(); ++i) {
-      const bool donated =
-          program_.aliases[i] >= 0 && std::find(kept.begin(), kept.end(), static_cast<int64_t>(i)) == kept.end();
-      if (!donated) continue;
-      inputs[sources_[i].input]->surrender();
-      Counters::add(Counter::kDonations);
-    }
-    std::vector<DeviceValuePtr> made(buffers.size());
+    for (const int input : donated) inputs[input].reset();
+    Counters::add(Counter::kDonations, static_cast<int64_t>(donated.size()));
     for (size_t i = 0; i < outputs_.size(); ++i) {
       if (outputs_[i] < 0 || made[outputs_[i]]) continue;
       made[outputs_[i]] = c10::make_intrusive<DeviceValue>(output_types_[i], device_);
       made[outputs_[i]]->fulfil(std::move(buffers[outputs_[i]]));
     }
-    for (const int o : outputs_) results.push_back(o < 0 ? inputs[~o] : made[o]);
-    return results;
   }
-  for (const int o : outputs_) results.push_back(inputs[~o]);
+  std::vector<DeviceValuePtr> results;
+  results.reserve(outputs_.size());
+  for (const int o : outputs_) results.push_back(o < 0 ? inputs[~o] : made[o]);
   return results;
 }
 

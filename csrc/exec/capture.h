@@ -16,8 +16,16 @@ class Replay {
  public:
   // Runs it. inputs: one value an input of the capture, of the same types; results come back in the
   // order of the capture's outputs. An input that nobody else holds is donated where a result can take
-  // its buffer. (seed, offset): where the program's random draws start.
-  std::vector<DeviceValuePtr> run(std::vector<DeviceValuePtr> inputs, uint64_t seed, uint64_t offset);
+  // its buffer; afterwards `inputs` holds those that were not. (seed, offset): where the random draws start.
+  std::vector<DeviceValuePtr> run(std::vector<DeviceValuePtr>& inputs, uint64_t seed, uint64_t offset);
+
+  // By argument of the executable: the input that it is, or -1 for a value that was there before the capture.
+  // The packs of doubles() and of integers(), where there are any, follow them.
+  std::vector<int> arguments() const;
+  const std::vector<double>& doubles() const { return doubles_; }
+  const std::vector<int64_t>& integers() const { return integers_; }
+  // By output: a result of the executable, or ~i for input i itself.
+  const std::vector<int>& outputs() const { return outputs_; }
 
   int64_t draws() const { return draws_; }  // counter steps a run takes from the generator
   const std::string& module() const { return module_; }
@@ -41,7 +49,8 @@ class Replay {
   size_t executable_outputs_ = 0;
   std::vector<Source> sources_;
   std::vector<Type> output_types_;
-  std::vector<int> outputs_;  // by output: a result of the executable, or ~i for input i itself
+  std::vector<int> outputs_;    // as outputs()
+  std::vector<char> returned_;  // by input: it is an output itself
   std::vector<double> doubles_;
   std::vector<int64_t> integers_;
   std::vector<RandomState> random_;

@@ -1,0 +1,64 @@
+"""``torch.compile`` on ``tpu``: AOTAutograd's graphs, captured once and replayed.
+
+A graph is run once on stand-ins without data, which records its program; the program is compiled,
+and each call is then one executable. In-place updates, views and random ops need nothing of
+their own: the same kernels serve as in eager mode. A new layout of the inputs (sizes, strides,
+storage sharing) is captured anew; graphs with dynamic sizes run padded programs (``bucketed``).
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from torch_tpu import _C
+
+
+def _compile_graph(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], *, saved: dict) -> Callable:
+    """An AOTAutograd compiler: a function of a list of arguments, which it empties.
+
+    ``saved`` is shared by the forward and the backward graph of a function: see ``Bucketed``.
+    """
+    from torch_tpu.compile.bucketed import Bucketed, has_dynamic_sizes
+    from torch_tpu.compile.exact import Exact, OpByOp
+    from torch_tpu.compile.host_scalars import can_move, move, uses_host
+    from torch_tpu.compile.recomputed_random import keep_random_results
+
+    keep_random_results(graph)
+    op_by_op = OpByOp(graph)
+    prepare = None
+    if uses_host(graph):
+        if not can_move(graph):
+            return _boxed(op_by_op, op_by_op)
+        prepare = move(graph)
+    compiled = Bucketed(graph, saved) if has_dynamic_sizes(graph) else Exact(graph)
+    return _boxed(compiled, op_by_op, prepare)
+
+
+def _boxed(compiled: Any, op_by_op: Any, prepare: Callable[[list], None] | None = None) -> Callable:
+    """A function, since Dynamo's wrappers carry over the attributes of functions only."""
+    call = compiled.__call__
+
+    def run(arguments: list) -> Any:
+        if prepare is not None:
+            prepare(arguments)
+        # Under torch_tpu.aot the graph's calls are recorded with all others.
+        return op_by_op(arguments) if _C.abstract_active() else call(arguments)
+
+    run._boxed_call = True
+    run.modules = compiled.modules
+    return run
+
+
+def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable:
+    """The Dynamo backend ``tpu``.
+
+    ``mode`` and ``options`` of torch.compile are accepted and change nothing: every graph is one
+    executable, which is what ``reduce-overhead`` asks for, and XLA always optimizes as far as it
+    can, which is what ``max-autotune`` asks for.
+    """
+    from torch._dynamo.backends.common import aot_autograd
+
+    compiler = functools.partial(_compile_graph, saved={})
+    return aot_autograd(fw_compiler=compiler, keep_inference_input_mutations=True)(graph, example_inputs)
