@@ -27,7 +27,8 @@ for k in range(3):
     p.mul_(2).add_(k)
     p.cpu()
 r = torch.rand(7, device="tpu")
-w = torch.linalg.eigvalsh(y @ y.T + torch.eye(3, device="tpu"))
+w = torch.linalg.eigh((y @ y.T + torch.eye(3, device="tpu")).cpu().to("tpu"))[0]
+torch.sort(r.cpu().to("tpu"))[0].cpu()
 values = [t.cpu().tolist() for t in (y, p, r, w, torch.topk(x.flatten(), 3)[0])]
 compiled = torch.compile(lambda a: a.exp().sum(1), backend="tpu")
 values.append(compiled(x / 12).cpu().tolist())

@@ -8,8 +8,6 @@
 #include <cstdlib>
 #include <utility>
 
-#include "cache/entry.h"
-
 namespace torch_tpu {
 
 namespace {
@@ -129,29 +127,23 @@ std::shared_ptr<Claim> DiskCache::claim(const std::string& digest) {
 void DiskCache::store(const std::string& digest, KeyParts parts, PJRT_LoadedExecutable* executable,
                       int64_t compile_microseconds, std::shared_ptr<Claim> claim) {
   if (!writes()) return;
-  // The cache in memory may drop the executable meanwhile. std::function copies, so owners are shared.
-  const std::shared_ptr<PJRT_Executable> kept = pjrt::executable_of(executable);
-  background_.add([this, digest, parts = std::move(parts), kept, compile_microseconds, claim = std::move(claim)] {
-    write(digest, parts, kept.get(), compile_microseconds);
-  });
-}
-
-void DiskCache::write(const std::string& digest, KeyParts parts, PJRT_Executable* executable,
-                      int64_t compile_microseconds) {
-  if (!writes()) return;
   std::string serialized;
   try {
-    serialized = pjrt::serialize(executable);
+    serialized = pjrt::Client::get().serialize(executable);
   } catch (const c10::NotImplementedError&) {
-    const std::lock_guard guard(lock_);
-    writes_ = false;  // quietly: nothing can be done about it
-    return;
+    return;  // quietly: the plugin cannot keep this program, or any, and nothing can be done about it
   } catch (const c10::Error& error) {
     warn("serialize", std::string("tpu: a compiled program is not kept on disk: ") + error.what_without_backtrace() +
                           " (Said once a process.)");
     return;
   }
-  const std::string bytes = write_entry({std::move(parts), compile_microseconds, serialized});
+  background_.add([this, digest, parts = std::move(parts), serialized = std::move(serialized), compile_microseconds,
+                   claim = std::move(claim)] { write(digest, {parts, compile_microseconds, serialized}); });
+}
+
+void DiskCache::write(const std::string& digest, const Entry& entry) {
+  if (!writes()) return;
+  const std::string bytes = write_entry(entry);
   const auto size = static_cast<int64_t>(bytes.size());
   if (size > settings_.limit) return;
   try {

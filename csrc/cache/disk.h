@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cache/background.h"
+#include "cache/entry.h"
 #include "cache/folder.h"
 #include "cache/key.h"
 
@@ -41,7 +42,8 @@ class DiskCache {
   pjrt::LoadedExecutable find(const std::string& digest, std::string& why);
   // Null where nothing is written, or another process kept it for too long.
   std::shared_ptr<Claim> claim(const std::string& digest);
-  // Serializes and writes it in the background, and keeps the folder within its bound.
+  // Serializes it, and writes it in the background, and keeps the folder within its bound. REQUIRES: it has not been
+  // executed: XLA's CPU plugins refuse to serialize a sort that has.
   void store(const std::string& digest, KeyParts parts, PJRT_LoadedExecutable* executable, int64_t compile_microseconds,
              std::shared_ptr<Claim> claim);
   // Waits for the writes so far.
@@ -49,7 +51,7 @@ class DiskCache {
 
  private:
   pjrt::LoadedExecutable find_in(const Folder& folder, const std::string& digest, std::string& why);
-  void write(const std::string& digest, KeyParts parts, PJRT_Executable* executable, int64_t compile_microseconds);
+  void write(const std::string& digest, const Entry& entry);
   bool writes();
   void stop_writing(const std::string& warning);
   void warn(const std::string& kind, const std::string& text);
