@@ -75,6 +75,7 @@ layer(lowerings
   csrc/lowerings/scan.cpp
   csrc/lowerings/scatter.cpp
   csrc/lowerings/search.cpp
+  csrc/lowerings/segment_reduce.cpp
   csrc/lowerings/shape.cpp
   csrc/lowerings/shape_backward.cpp
   csrc/lowerings/softmax.cpp
@@ -117,10 +118,12 @@ layer(aten
   csrc/aten/autocast.cpp
   csrc/aten/boxed.cpp
   csrc/aten/compiled_graph.cpp
+  csrc/aten/compositions.cpp
   csrc/aten/copy.cpp
   csrc/aten/data_dependent.cpp
   csrc/aten/debug_check.cpp
   csrc/aten/factories.cpp
+  csrc/aten/fake_quantize.cpp
   csrc/aten/fallback.cpp
   csrc/aten/histogram.cpp
   csrc/aten/linear_algebra.cpp

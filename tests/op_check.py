@@ -129,7 +129,7 @@ def to_tpu(x):
     )
 
 
-def _names_the_cpu(x) -> bool:
+def names_the_cpu(x) -> bool:
     return isinstance(x, (str, torch.device)) and str(x) == "cpu"
 
 
@@ -284,8 +284,8 @@ def check(op, dtype: torch.dtype, kind: str, limit: int | None = None) -> int:
         if kind == "noncontiguous":
             sample = sample.transform(_noncontiguous)
         there = sample.transform(to_tpu)
-        there.args = tuple("tpu" if _names_the_cpu(a) else a for a in there.args)
-        there.kwargs = {k: "tpu" if _names_the_cpu(a) else a for k, a in there.kwargs.items()}
+        there.args = tuple("tpu" if names_the_cpu(a) else a for a in there.args)
+        there.kwargs = {k: "tpu" if names_the_cpu(a) else a for k, a in there.kwargs.items()}
         if op.name in HOST_ARGUMENTS:
             there.args = sample.args
         wide = _widened(sample)

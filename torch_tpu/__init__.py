@@ -24,7 +24,18 @@ from torch_tpu._explain import explain
 from torch_tpu._execution import counters, get_mode, mode, platform, plugin_path, set_mode
 from torch_tpu.exported import export, load_exported
 
+
+def __getattr__(name: str):
+    # Read from the dispatcher at first use, so that `import torch` stays cheap.
+    if name in ("Op", "ops"):
+        from torch_tpu import _coverage
+
+        return getattr(_coverage, name)
+    raise AttributeError(f"module 'torch_tpu' has no attribute {name!r}")
+
+
 __all__ = [
+    "Op",
     "__version__",
     "counters",
     "explain",
@@ -32,6 +43,7 @@ __all__ = [
     "get_mode",
     "load_exported",
     "mode",
+    "ops",
     "platform",
     "plugin_path",
     "set_mode",

@@ -112,7 +112,7 @@ void push_dims(Gathered& g, c10::IntArrayRef dims) { g.key.append(dims.begin(), 
 
 class RowKernel final : public c10::OperatorKernel {
  public:
-  explicit RowKernel(Variant variant) : variant_(std::move(variant)) {
+  explicit RowKernel(Variant variant) : variant_(std::move(variant)), fills_(only_fills(variant_)) {
     // Observations are by argument name, which the row's overloads share, and so by position.
     auto& observed = variant_.row->observed.arguments;
     if (observed.size() < variant_.kinds.size()) observed.resize(variant_.kinds.size());
@@ -133,6 +133,7 @@ class RowKernel final : public c10::OperatorKernel {
   void finish(const Signature& signature, Gathered& g, Stack* stack) const;
 
   Variant variant_;
+  const bool fills_;
   std::unordered_multimap<uint64_t, Memo> memos_;
 };
 
@@ -414,9 +415,7 @@ const Signature* RowKernel::make(const c10::OperatorHandle& op, const Stack& sta
       }
     }
     if (variant_.returns.empty() || variant_.returns[0] >= 0) spec.results.clear();
-  } else if (only_fills(variant_)) {
-    check_fill(op, variant_, stack);
-  } else if (has_meta(op, variant_)) {
+  } else if (!fills_ && has_meta(op, variant_)) {
     answer = ask_meta(op, variant_, stack);
     spec.results = std::move(answer.results);
   } else {
@@ -482,6 +481,8 @@ void RowKernel::run(const c10::OperatorHandle& op, Stack* stack) {
     move_host_tensors(*stack, std::max(device_of(*stack, stack->size() - variant_.kinds.size()), 0));
   }
   if (mode() == Mode::kDebug && !without_data()) check_values(op, *stack);
+  // At every call, since numbers are not in the key.
+  if (fills_) check_fill(op, variant_, *stack);
   for (;;) {
     Gathered g;
     const Signature* signature = nullptr;

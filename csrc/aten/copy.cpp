@@ -204,6 +204,13 @@ at::Tensor read_on_host(const at::Tensor& t) {
   return host;
 }
 
+at::Tensor& write_out(at::Tensor& out, const at::Tensor& result) {
+  TORCH_CHECK(out.scalar_type() == result.scalar_type(), "Expected out tensor to have dtype ", result.scalar_type(),
+              " but got ", out.scalar_type(), " instead");
+  if (out.sizes() != result.sizes()) out.resize_(result.sizes());
+  return out.copy_(result);
+}
+
 namespace {
 
 at::Scalar local_scalar_dense(const at::Tensor& self) { return read_on_host(self).item(); }

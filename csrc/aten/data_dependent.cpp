@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "aten/boxed.h"
+#include "aten/copy.h"
 
 namespace torch_tpu {
 
@@ -23,14 +24,6 @@ namespace {
 using torch::jit::Stack;
 
 at::Tensor empty_indices(const at::Tensor& like) { return at::empty({0}, like.options().dtype(at::kLong)); }
-
-// `out`, resized to and filled with `result`.
-at::Tensor& write_out(at::Tensor& out, const at::Tensor& result) {
-  TORCH_CHECK(out.scalar_type() == result.scalar_type(), "Expected out tensor to have dtype ", result.scalar_type(),
-              " but got ", out.scalar_type(), " instead");
-  if (out.sizes() != result.sizes()) out.resize_(result.sizes());
-  return out.copy_(result);
-}
 
 // --- nonzero, masked_select
 

@@ -9,15 +9,14 @@
 #include "device/memory.h"
 #include "device/synchronize.h"
 #include "exec/policy.h"
-#include "lowerings/table.h"
 
 namespace torch_tpu {
 
 namespace {
 
-std::vector<std::string>& overloads() {
-  static auto* names = new std::vector<std::string>();
-  return *names;
+std::vector<Served>& served() {
+  static auto* overloads = new std::vector<Served>();
+  return *overloads;
 }
 
 std::vector<std::string>& problems() {
@@ -72,7 +71,7 @@ void register_rows() {
         problems().push_back(name + " is claimed by two rows, " + row.name + " the second");
         continue;
       }
-      overloads().push_back(name);
+      served().push_back({name, &row});
       c10::KernelFunction kernel = make_row_kernel(std::move(variant));
       if (has_front(name)) {
         static auto* kept = new std::vector<c10::KernelFunction>();
@@ -85,7 +84,7 @@ void register_rows() {
   }
 }
 
-const std::vector<std::string>& registered_overloads() { return overloads(); }
+const std::vector<Served>& served_overloads() { return served(); }
 const std::vector<std::string>& table_problems() { return problems(); }
 
 }  // namespace torch_tpu

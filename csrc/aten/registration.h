@@ -4,14 +4,21 @@
 #include <string>
 #include <vector>
 
+#include "lowerings/table.h"
+
 namespace torch_tpu {
 
 // Call once, when the extension is loaded.
 void register_rows();
 
-// The overloads that rows serve, and what is wrong with the table: rows that name no op of
-// PyTorch, overloads that two rows claim. For tests and coverage.
-const std::vector<std::string>& registered_overloads();
+// An overload that a row serves.
+struct Served {
+  std::string overload;  // "aten::add_.Tensor"
+  const Row* row;
+};
+const std::vector<Served>& served_overloads();
+
+// What is wrong with the table: rows that name no op of PyTorch, overloads that two rows claim. For tests.
 const std::vector<std::string>& table_problems();
 
 }  // namespace torch_tpu

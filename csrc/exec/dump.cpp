@@ -9,17 +9,51 @@
 
 namespace torch_tpu {
 
-void dump_module(const std::string& module, size_t calls) {
-  static const char* folder = std::getenv("TORCH_TPU_DUMP");
-  static std::atomic<int> next{0};
-  if (folder == nullptr || *folder == '\0') return;
+namespace {
+
+// The folder that an environment variable names; null if it names none.
+const char* folder_in(const char* variable) {
+  const char* folder = std::getenv(variable);
+  return folder == nullptr || *folder == '\0' ? nullptr : folder;
+}
+
+void write(const char* variable, const char* folder, const std::string& name, const std::string& text) {
   std::error_code ignored;  // the file's own error says it
   std::filesystem::create_directories(folder, ignored);
-  const auto path =
-      std::filesystem::path(folder) / ("program_" + std::to_string(next++) + "_" + std::to_string(calls) + ".mlir");
+  const auto path = std::filesystem::path(folder) / name;
   std::ofstream file(path);
-  file << module;
-  if (!file.good()) TORCH_WARN_ONCE("tpu: TORCH_TPU_DUMP: ", path.string(), " could not be written.");
+  file << text;
+  file.close();
+  if (!file.good()) TORCH_WARN_ONCE("tpu: ", variable, ": ", path.string(), " could not be written.");
+}
+
+}  // namespace
+
+void dump_module(const std::string& module, size_t calls) {
+  static const char* folder = folder_in("TORCH_TPU_DUMP");
+  static std::atomic<int> next{0};
+  if (folder == nullptr) return;
+  write("TORCH_TPU_DUMP", folder, "program_" + std::to_string(next++) + "_" + std::to_string(calls) + ".mlir", module);
+}
+
+namespace {
+const char* calls_folder() {
+  static const char* folder = folder_in("TORCH_TPU_DUMP_CALLS");
+  return folder;
+}
+}  // namespace
+
+bool dumps_calls() { return calls_folder() != nullptr; }
+
+void dump_call(const std::string& row, const std::string& function, const std::string& text) {
+  static std::atomic<int> next{0};
+  const std::string head = "private @" + function;
+  const size_t at = text.find(head);
+  TORCH_INTERNAL_ASSERT(at != std::string::npos, "the text of ", function, " does not define it");
+  std::string main = text;
+  main.replace(at, head.size(), "public @main");
+  write("TORCH_TPU_DUMP_CALLS", calls_folder(), "call_" + std::to_string(next++) + ".mlir",
+        "// " + row + "\nmodule @call {\n" + main + "}\n");
 }
 
 }  // namespace torch_tpu

@@ -1,5 +1,7 @@
-// TORCH_TPU_DUMP=FOLDER: every module that is compiled is written there, as
-// program_<n>_<calls>.mlir. For people who look at what the compiler gets.
+// For people who look at what the compiler gets. TORCH_TPU_DUMP=FOLDER: every module that is
+// compiled is written there, as program_<n>_<calls>.mlir. TORCH_TPU_DUMP_CALLS=FOLDER: every
+// distinct call, when it is lowered, as call_<n>.mlir: a module of its own as a TPU gets it,
+// whatever executes, whose first line names the row.
 #pragma once
 
 #include <cstddef>
@@ -8,5 +10,9 @@
 namespace torch_tpu {
 
 void dump_module(const std::string& module, size_t calls);
+
+bool dumps_calls();
+// REQUIRES: dumps_calls(). text: the private function @`function` that the row's lowering wrote.
+void dump_call(const std::string& row, const std::string& function, const std::string& text);
 
 }  // namespace torch_tpu

@@ -5,6 +5,7 @@
 
 #include <atomic>
 
+#include "exec/dump.h"
 #include "stablehlo/compose.h"
 
 namespace torch_tpu {
@@ -189,7 +190,9 @@ void infer_results(CallSpec& spec) {
   }
 }
 
-std::unique_ptr<Signature> lower(const CallSpec& given, bool& observed_more) {
+namespace {
+
+std::unique_ptr<Signature> write_function(const CallSpec& given, bool& observed_more) {
   CallSpec spec = given;
   choose_format(spec);
   static std::atomic<uint64_t> next_id{0};
@@ -245,6 +248,21 @@ std::unique_ptr<Signature> lower(const CallSpec& given, bool& observed_more) {
   for (const Value& output : outputs) signature->output_types.push_back(output.type);
   const std::string text = e.finish(signature->function, outputs);
   signature->text = text.substr(text.find('('));
+  return signature;
+}
+
+}  // namespace
+
+std::unique_ptr<Signature> lower(const CallSpec& spec, bool& observed_more) {
+  auto signature = write_function(spec, observed_more);
+  if (dumps_calls()) {
+    CallSpec on_tpu = spec;
+    on_tpu.context.tpu = true;
+    bool more = false;
+    const auto dumped = write_function(on_tpu, more);
+    observed_more |= more;
+    dump_call(spec.row->name, dumped->function, dumped->text);
+  }
   return signature;
 }
 

@@ -48,6 +48,7 @@ void add_reduce(Table& t);
 void add_scan(Table& t);
 void add_scatter(Table& t);
 void add_search(Table& t);
+void add_segment_reduce(Table& t);
 void add_shape(Table& t);
 void add_shape_backward(Table& t);
 void add_softmax(Table& t);

@@ -1,5 +1,7 @@
 // Powers, and the functions of two numbers that are made of exponentials: pow,
 // ldexp, logaddexp, hypot, atan2.
+#include <c10/util/Exception.h>
+
 #include <cmath>
 
 #include "lowerings/families.h"
@@ -9,9 +11,15 @@ namespace torch_tpu {
 
 namespace {
 
+void refuse_bool(at::ScalarType dtype) {
+  TORCH_CHECK_NOT_IMPLEMENTED(dtype != at::kBool,
+                              "tpu: \"pow\" not implemented for 'Bool': got a bool base and a bool exponent; expected "
+                              "one of another dtype.\nConvert the base: base.to(torch.int64).");
+}
+
 Value power(Emitter& e, const Value& base, const Value& exponent) {
-  if (base.dtype() == at::kBool) return e.logical_or(base, e.logical_not(exponent));
   const at::ScalarType dtype = base.dtype();
+  refuse_bool(dtype);
   if (is_complex(base)) {
     const Value zero = like(e, 0, base);
     const Value vanishes = e.logical_and(e.compare("EQ", base, zero), e.compare("GT", e.real(exponent), 0));
@@ -42,6 +50,7 @@ Value cheap_power(Emitter& e, const Call& c, const Value& x) {
 
 Value lower_pow_scalar(Emitter& e, const Call& c) {
   const at::ScalarType dtype = c.common_dtype(Promote::kDefault, {"self", "exponent"});
+  refuse_bool(dtype);
   const Value x = operand(e, c, "self", opmath(dtype));
   Value y = cheap_power(e, c, x);
   if (!y.defined()) y = power(e, x, c.number("exponent", x.type));

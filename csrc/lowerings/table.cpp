@@ -18,6 +18,7 @@ Row& Table::add(std::string_view name, Values (*lower)(Emitter&, const Call&)) {
 Row& Table::add(std::string_view name, Row::Lowering lower) {
   Row& row = rows_.emplace_back();
   row.name = name;
+  row.family = family_;
   row.lower = std::move(lower);
   return row;
 }
@@ -42,6 +43,11 @@ Row& Table::comparison(std::string_view name, std::string_view direction) {
              }));
 }
 
+void Table::family(std::string_view name, void (*add)(Table&)) {
+  family_ = name;
+  add(*this);
+}
+
 const Row& Table::find(std::string_view name) const {
   for (const Row& row : rows_) {
     if (row.name == name) return row;
@@ -52,58 +58,59 @@ const Row& Table::find(std::string_view name) const {
 const Table& table() {
   static const Table kTable = [] {
     Table t;
-    add_activation(t);
-    add_activation_backward(t);
-    add_adaptive_pool(t);
-    add_attention(t);
-    add_batch_norm(t);
-    add_bessel(t);
-    add_binary(t);
-    add_bitwise(t);
-    add_class_loss(t);
-    add_convolution(t);
-    add_ctc_loss(t);
-    add_distance(t);
-    add_embedding(t);
-    add_extreme(t);
-    add_factory(t);
-    add_fft(t);
-    add_fractional_pool(t);
-    add_gamma(t);
-    add_grid_sampler(t);
-    add_grouped_matmul(t);
-    add_index(t);
-    add_linalg_cholesky(t);
-    add_linalg_lu(t);
-    add_linalg_qr(t);
-    add_linalg_spectrum(t);
-    add_loss(t);
-    add_matmul(t);
-    add_multi_head_attention(t);
-    add_norm(t);
-    add_optimizer(t);
-    add_padding(t);
-    add_polynomial(t);
-    add_pool(t);
-    add_power(t);
-    add_random(t);
-    add_random_distribution(t);
-    add_random_gradient(t);
-    add_recurrent(t);
-    add_reduce(t);
-    add_scan(t);
-    add_scatter(t);
-    add_search(t);
-    add_shape(t);
-    add_shape_backward(t);
-    add_softmax(t);
-    add_sort(t);
-    add_special(t);
-    add_ternary(t);
-    add_unary(t);
-    add_upsample(t);
-    add_variance(t);
-    add_foreach(t);  // made of the other families' rows
+    t.family("activation", add_activation);
+    t.family("activation_backward", add_activation_backward);
+    t.family("adaptive_pool", add_adaptive_pool);
+    t.family("attention", add_attention);
+    t.family("batch_norm", add_batch_norm);
+    t.family("bessel", add_bessel);
+    t.family("binary", add_binary);
+    t.family("bitwise", add_bitwise);
+    t.family("class_loss", add_class_loss);
+    t.family("convolution", add_convolution);
+    t.family("ctc_loss", add_ctc_loss);
+    t.family("distance", add_distance);
+    t.family("embedding", add_embedding);
+    t.family("extreme", add_extreme);
+    t.family("factory", add_factory);
+    t.family("fft", add_fft);
+    t.family("fractional_pool", add_fractional_pool);
+    t.family("gamma", add_gamma);
+    t.family("grid_sampler", add_grid_sampler);
+    t.family("grouped_matmul", add_grouped_matmul);
+    t.family("index", add_index);
+    t.family("linalg_cholesky", add_linalg_cholesky);
+    t.family("linalg_lu", add_linalg_lu);
+    t.family("linalg_qr", add_linalg_qr);
+    t.family("linalg_spectrum", add_linalg_spectrum);
+    t.family("loss", add_loss);
+    t.family("matmul", add_matmul);
+    t.family("multi_head_attention", add_multi_head_attention);
+    t.family("norm", add_norm);
+    t.family("optimizer", add_optimizer);
+    t.family("padding", add_padding);
+    t.family("polynomial", add_polynomial);
+    t.family("pool", add_pool);
+    t.family("power", add_power);
+    t.family("random", add_random);
+    t.family("random_distribution", add_random_distribution);
+    t.family("random_gradient", add_random_gradient);
+    t.family("recurrent", add_recurrent);
+    t.family("reduce", add_reduce);
+    t.family("scan", add_scan);
+    t.family("scatter", add_scatter);
+    t.family("search", add_search);
+    t.family("segment_reduce", add_segment_reduce);
+    t.family("shape", add_shape);
+    t.family("shape_backward", add_shape_backward);
+    t.family("softmax", add_softmax);
+    t.family("sort", add_sort);
+    t.family("special", add_special);
+    t.family("ternary", add_ternary);
+    t.family("unary", add_unary);
+    t.family("upsample", add_upsample);
+    t.family("variance", add_variance);
+    t.family("foreach", add_foreach);  // made of the other families' rows
     return t;
   }();
   return kTable;

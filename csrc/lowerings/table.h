@@ -22,7 +22,8 @@ struct Row {
   // Types of the fresh results, for ops that have no Meta kernel. Dtype Undefined: an undefined result.
   using ShapeFunction = std::function<std::vector<Type>(const Call&)>;
 
-  std::string name;  // "aten::add.Tensor"
+  std::string name;    // "aten::add.Tensor"
+  std::string family;  // the file that holds it: "binary" for csrc/lowerings/binary.cpp
   Lowering lower;
   ShapeFunction shape;              // null: PyTorch's Meta kernel
   std::vector<std::string> writes;  // arguments written though the schema does not say so
@@ -72,12 +73,16 @@ class Table {
   // self and other, promoted and broadcast; bool result.
   Row& comparison(std::string_view name, std::string_view direction);
 
+  // Has `add` add its rows, which belong to the file of that name.
+  void family(std::string_view name, void (*add)(Table&));
+
   const std::deque<Row>& rows() const { return rows_; }
   // REQUIRES: a row of that name was added.
   const Row& find(std::string_view name) const;
 
  private:
   std::deque<Row> rows_;
+  std::string family_;  // of the rows being added
 };
 
 // The table of this process, with every family's rows.

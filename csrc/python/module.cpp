@@ -5,6 +5,9 @@
 #include <pybind11/stl.h>
 
 #include <array>
+#include <string>
+#include <unordered_map>
+#include <utility>
 
 #include "aten/registration.h"
 #include "exec/counters.h"
@@ -89,7 +92,12 @@ PYBIND11_MODULE(_C, m) {
   m.def("step_end", &end_step, unlocked);
   m.def("synchronize", &synchronize, unlocked);
   m.def("counters", &Counters::all);
-  m.def("registered_overloads", &registered_overloads);
+  // overload -> (row, the file in csrc/lowerings that holds it)
+  m.def("served_overloads", [] {
+    std::unordered_map<std::string, std::pair<std::string, std::string>> found;
+    for (const Served& s : served_overloads()) found[s.overload] = {s.row->name, s.row->family};
+    return found;
+  });
   m.def("table_problems", &table_problems);
 
   m.def("set_plugin_candidates", &pjrt::set_plugin_candidates);

@@ -11,6 +11,7 @@ _COMMANDS: dict[str, str] = {
     "check": "Will it run on a TPU, does it fit, how fast would it be? The TPU compiler answers, without a TPU.",
     "info": "The plugin, the devices, the versions: what to put in a bug report.",
     "cache": "Compiled programs on disk: list, verify, prune, export, import, explain a miss.",
+    "ops": "How each ATen overload runs on tpu, and what is known about one.",
 }
 
 

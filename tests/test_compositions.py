@@ -1,0 +1,176 @@
+"""Overloads that no OpInfo entry calls: made of other ops, for what PyTorch implements in other backends only."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+aten = torch.ops.aten
+
+
+def same(op, *args, **kwargs):
+    """Compares op on tpu with the CPU's; returns the CPU's result."""
+
+    def there(x):
+        if isinstance(x, torch.Tensor):
+            return x.to("tpu")
+        return [there(e) for e in x] if isinstance(x, list) else x
+
+    expected = op(*args, **kwargs)
+    actual = op(*map(there, args), **{k: there(v) for k, v in kwargs.items()})
+    pairs = zip(actual, expected, strict=True) if isinstance(expected, tuple) else [(actual, expected)]
+    for a, e in pairs:
+        assert a.device.type == "tpu"
+        assert_close(a.cpu(), e, equal_nan=True)
+    return expected
+
+
+def test_efficient_zeros():
+    assert aten._efficientzerotensor([2, 3], device="tpu").cpu().tolist() == [[0] * 3] * 2
+
+
+def test_the_gradient_of_sgn_is_zero():
+    x = torch.tensor([-2.0, 3.0], device="tpu", requires_grad=True)
+    x.sgn().sum().backward()
+    assert x.grad.cpu().tolist() == [0, 0]
+
+
+def test_assertions_are_made():
+    torch._assert_async(torch.tensor(True, device="tpu"))
+    with pytest.raises(RuntimeError, match="Expected Tensor with single nonzero value, but got zero"):
+        torch._assert_async(torch.tensor(0, device="tpu"))
+    with pytest.raises(RuntimeError, match="all lengths are positive"):
+        torch._assert_async(torch.tensor(False, device="tpu"), "all lengths are positive")
+
+
+def test_linear_backward():
+    torch.manual_seed(0)
+    x, w, g = torch.randn(2, 5, 3, device="tpu"), torch.randn(4, 3, device="tpu"), torch.randn(2, 5, 4, device="tpu")
+    leaf = [t.cpu().requires_grad_() for t in (x, w, torch.zeros(4))]
+    expected = torch.autograd.grad(torch.nn.functional.linear(*leaf), leaf, g.cpu())
+    for actual, e in zip(aten.linear_backward(x, g, w, [True] * 3), expected, strict=True):
+        assert_close(actual.cpu(), e)
+    assert aten.linear_backward(x, g, w, [False, True, False])[1].shape == w.shape
+
+
+def test_norms_and_pools_in_their_out_forms():
+    x = torch.randn(2, 3, 7, 5)
+    assert_close(aten.native_norm(x.to("tpu"), 3).cpu(), torch.linalg.vector_norm(x, 3))
+    there = aten.native_norm.ScalarOpt_dim_dtype(x.to("tpu"), None, [1], True, None)
+    assert_close(there.cpu(), torch.linalg.vector_norm(x, 2, 1, True))
+    out = torch.empty(0, device="tpu")
+    aten.adaptive_avg_pool2d.out(x.to("tpu"), [3, 2], out=out)
+    assert_close(out.cpu(), torch.nn.functional.adaptive_avg_pool2d(x, [3, 2]))
+    y = torch.randn(2, 3, 4, 7, 5)
+    out = torch.empty(0, device="tpu")
+    aten.adaptive_avg_pool3d.out(y.to("tpu"), [2, 3, 2], out=out)
+    assert_close(out.cpu(), torch.nn.functional.adaptive_avg_pool3d(y, [2, 3, 2]))
+
+
+def test_ctc_loss_with_lengths_in_tensors():
+    torch.manual_seed(0)
+    log_probs = torch.randn(6, 2, 4).log_softmax(-1)
+    targets, sizes = torch.tensor([[1, 2], [3, 1]]), (torch.tensor([6, 5]), torch.tensor([2, 1]))
+    expected = torch._ctc_loss(log_probs, targets, *(s.tolist() for s in sizes))
+    actual = aten._ctc_loss.Tensor(log_probs.to("tpu"), targets.to("tpu"), *(s.to("tpu") for s in sizes))
+    assert_close(actual[0].cpu(), expected[0])
+
+
+@pytest.mark.parametrize("offsets", [[0, 2, 2, 5], [0, 5]])
+def test_jagged_and_padded(offsets):
+    offsets, values = torch.tensor(offsets), torch.arange(10.0).reshape(5, 2)
+    same(aten._jagged_to_padded_dense_forward, values, [offsets], [2], -1.0)
+    padded = same(aten._jagged_to_padded_dense_forward, values, [offsets], [6], -1.0)
+    same(aten._padded_dense_to_jagged_forward, padded, [offsets], 5)
+    same(aten._padded_dense_to_jagged_forward, padded, [offsets])
+
+
+def test_fake_quantization():
+    x = torch.linspace(-3, 3, 24).reshape(4, 6)
+    same(torch.fake_quantize_per_tensor_affine, x, 0.1, 3, -8, 7)
+    scales, points = torch.tensor([0.1, 0.2, 0.3, 0.5]), torch.tensor([0, 1, -2, 3], dtype=torch.int32)
+    same(torch.fake_quantize_per_channel_affine, x, scales, points, 0, -8, 7)
+    same(torch.fake_quantize_per_tensor_affine, x, scales[:1], points[:1], -8, 7)
+    for on in (0, 1):
+        op = aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams
+        same(op, x, scales[1:2], points[1:2], torch.tensor([on]), -8, 7)
+
+
+def test_the_gradient_of_fake_quantization_passes_numbers_in_range():
+    x = torch.tensor([-2.0, 0.3, 2.0], device="tpu", requires_grad=True)
+    torch.fake_quantize_per_tensor_affine(x, 0.1, 0, -8, 7).sum().backward()
+    assert x.grad.cpu().tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("by_channel", [False, True])
+def test_fake_quantization_with_observed_ranges(by_channel, symmetric):
+    torch.manual_seed(0)
+    size = 4 if by_channel else 1
+
+    def state(device):
+        minima, maxima = (torch.full((size,), x, device=device) for x in (float("inf"), -float("inf")))
+        scale, points = torch.ones(size, device=device), torch.zeros(size, dtype=torch.int32, device=device)
+        return minima, maxima, scale, points
+
+    here, there = state("cpu"), state("tpu")
+    for observe, quantize in ((1, 1), (1, 1), (0, 1), (1, 0)):
+        x = torch.randn(4, 3, 5) * 3 - 1
+        switches = torch.tensor([observe]), torch.tensor([quantize])
+        rest = (0.01, -128, 127, 0, by_channel, symmetric)
+        expected = torch.fused_moving_avg_obs_fake_quant(x, *switches, *here, *rest)
+        actual = torch.fused_moving_avg_obs_fake_quant(x.to("tpu"), *(s.to("tpu") for s in switches), *there, *rest)
+        assert_close(actual.cpu(), expected)
+        for a, e in zip(there, here, strict=True):
+            assert_close(a.cpu(), e)
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max", "min", "prod"])
+@pytest.mark.parametrize("initial", [None, 2.0])
+def test_segment_reduce(reduce, initial):
+    data = torch.tensor([[1.0, -2.0], [0.0, 4.0], [0.0, float("nan")], [3.0, 0.0], [-1.0, 3.0], [3.0, 3.0]])
+    for where in ({"lengths": torch.tensor([2, 0, 3, 1])}, {"offsets": torch.tensor([0, 2, 2, 5, 6])}):
+        here = data.clone().requires_grad_()
+        there = data.to("tpu").requires_grad_()
+        expected = torch.segment_reduce(here, reduce, axis=0, initial=initial, **where)
+        on_tpu = {k: v.to("tpu") for k, v in where.items()}
+        actual = torch.segment_reduce(there, reduce, axis=0, initial=initial, **on_tpu)
+        assert_close(actual.cpu(), expected, equal_nan=True)
+        grad = torch.arange(1.0, 9).reshape(4, 2)
+        expected.backward(grad)
+        actual.backward(grad.to("tpu"))
+        assert_close(there.grad.cpu(), here.grad, equal_nan=True)
+
+
+def test_segment_reduce_along_an_inner_axis():
+    data, lengths = torch.rand(2, 5, 3), torch.tensor([[1, 4], [3, 2]])
+    same(torch.segment_reduce, data, "sum", lengths=lengths, axis=1)
+    same(torch.segment_reduce, torch.rand(0, 3), "mean", lengths=torch.tensor([0, 0]), axis=0)
+
+
+def test_powers_of_bools_are_refused_as_on_the_cpu():
+    b = torch.tensor([True, False], device="tpu")
+    with pytest.raises(NotImplementedError, match="\"pow\" not implemented for 'Bool'"):
+        b**b
+    assert (b**2).cpu().tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("fill", "good", "bad"),
+    [
+        ("uniform_", (1.0, 2.0), (2.0, 1.0)),
+        ("bernoulli_", (0.5,), (1.5,)),
+        ("normal_", (0.0, 1.0), (0.0, -1.0)),
+        ("exponential_", (1.0,), (-1.0,)),
+        ("geometric_", (0.5,), (1.5,)),
+        ("cauchy_", (0.0, 1.0), (0.0, -1.0)),
+        ("log_normal_", (0.0, 1.0), (0.0, -1.0)),
+    ],
+)
+def test_random_fills_refuse_bad_numbers_at_every_call(fill, good, bad):
+    with pytest.raises(RuntimeError) as here:
+        getattr(torch.empty(3), fill)(*bad)
+    x = torch.empty(3, device="tpu")
+    getattr(x, fill)(*good)
+    with pytest.raises(RuntimeError) as there:
+        getattr(x, fill)(*bad)
+    assert str(there.value) == str(here.value)
