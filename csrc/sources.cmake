@@ -2,6 +2,7 @@
 layer(pjrt
   csrc/pjrt/client.cpp
   csrc/pjrt/errors.cpp
+  csrc/pjrt/host_blocks.cpp
   csrc/pjrt/options.cpp
   csrc/pjrt/phase_compile.cpp
   csrc/pjrt/plugin.cpp

@@ -129,6 +129,10 @@ def to_tpu(x):
     )
 
 
+# Factories of which some samples name no device.
+RANGES = {"arange", "linspace", "logspace"}
+
+
 def names_the_cpu(x) -> bool:
     return isinstance(x, (str, torch.device)) and str(x) == "cpu"
 
@@ -286,6 +290,8 @@ def check(op, dtype: torch.dtype, kind: str, limit: int | None = None) -> int:
         there = sample.transform(to_tpu)
         there.args = tuple("tpu" if names_the_cpu(a) else a for a in there.args)
         there.kwargs = {k: "tpu" if names_the_cpu(a) else a for k, a in there.kwargs.items()}
+        if op.name in RANGES and not any(isinstance(a, torch.Tensor) for a in (there.input, *there.args)):
+            there.kwargs.setdefault("device", "tpu")
         if op.name in HOST_ARGUMENTS:
             there.args = sample.args
         wide = _widened(sample)

@@ -73,7 +73,7 @@ class Child:
             text=True,
             env={**os.environ},
         )
-        self.answer(120)
+        self.answer(args.timeout)
 
     def answer(self, timeout: float):
         import selectors

@@ -1,7 +1,11 @@
 """Memory statistics in the style of ``torch.cuda``."""
 
+import resource
+
 import pytest
 import torch
+
+import torch_tpu
 
 
 def test_a_tensor_counts_while_it_lives():
@@ -66,3 +70,21 @@ def test_a_slice_of_a_storage_is_refused():
     assert storage.cpu()[1:3].tolist() == [1, 2]
     storage[1] = 9
     assert storage.tolist() == [0, 9, 2, 3]
+
+
+@pytest.mark.skipif(torch_tpu.platform() != "cpu", reason="host memory of the CPU plugin")
+def test_large_host_blocks_are_kept_for_the_next_execution():
+    x = torch.zeros(16 << 20, device="tpu")  # 64 MB
+
+    def step():
+        (x + 1)[:1].item()
+
+    for _ in range(3):
+        step()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(4):
+        step()
+    pages = 4 * x.nbytes // resource.getpagesize()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < pages / 10
+    torch.tpu.empty_cache()
+    step()

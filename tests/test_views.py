@@ -302,3 +302,13 @@ def test_results_have_the_strides_they_have_on_cpu():
 
     for actual, expected in zip(results("tpu"), results("cpu"), strict=True):
         assert (actual.shape, actual.stride(), actual.dtype) == (expected.shape, expected.stride(), expected.dtype)
+
+
+def test_numbers_choose_how_long_a_range_is():
+    assert torch.arange(1, 1, 2, device="tpu").tolist() == []
+    assert torch.arange(1, 5, 2, device="tpu").tolist() == [1, 3]
+    assert torch.arange(0.5, 3.1, 1.0, device="tpu").tolist() == [0.5, 1.5, 2.5]
+    out = torch.arange(1, 7, 2, device="tpu")
+    with pytest.warns(UserWarning, match="An output with one or more elements was resized"):
+        torch.arange(1, 9, 2, out=out)
+    assert out.tolist() == [1, 3, 5, 7]

@@ -126,6 +126,7 @@ class RowKernel final : public c10::OperatorKernel {
   void gather(Gathered& g, const Stack& stack) const;
   void push_tensor(Gathered& g, const at::Tensor& t) const;
   void push_number_argument(Gathered& g, size_t argument, const IValue& value) const;
+  void push_range_length(Gathered& g, const Stack& stack, size_t base) const;
   const Signature* find(const Gathered& g, uint64_t hash) const;
   const Signature* make(const c10::OperatorHandle& op, const Stack& stack, const Gathered& g, bool& again);
   CallSpec spec_of(const Stack& stack) const;
@@ -220,8 +221,31 @@ void RowKernel::push_number_argument(Gathered& g, size_t argument, const IValue&
   }
 }
 
+// What decides the length of a range, whichever dtype PyTorch counts it in: the number of steps between
+// its ends, rounded down and up, by floating and by integer arithmetic.
+void RowKernel::push_range_length(Gathered& g, const Stack& stack, size_t base) const {
+  at::Scalar numbers[3];
+  for (const auto i : c10::irange(3)) numbers[i] = stack[base + i].toScalar();
+  const auto& [start, end, step] = numbers;
+  const double steps = (end.toDouble() - start.toDouble()) / step.toDouble();
+  for (const double rounded : {std::floor(steps), std::ceil(steps)}) {
+    int64_t bits;
+    std::memcpy(&bits, &rounded, sizeof(bits));
+    g.key.push_back(bits);
+  }
+  for (const auto& number : numbers) {
+    if (!std::isfinite(number.toDouble())) return;
+  }
+  const auto stride = static_cast<int64_t>(step.toDouble());
+  if (stride == 0) return;
+  const auto span = static_cast<int64_t>(end.toDouble()) - static_cast<int64_t>(start.toDouble());
+  g.key.push_back(span / stride);
+  g.key.push_back(span % stride != 0);
+}
+
 void RowKernel::gather(Gathered& g, const Stack& stack) const {
   const size_t base = stack.size() - variant_.kinds.size();
+  if (variant_.row->range) push_range_length(g, stack, base);
   g.key.push_back(static_cast<int64_t>(c10::get_default_dtype_as_scalartype()) |
                   static_cast<int64_t>(AbstractSession::active() != nullptr) << 8);
   if (variant_.row->observed.precision) g.key.push_back(static_cast<int64_t>(matmul_precision()));

@@ -120,8 +120,8 @@ Value lower_triu_indices(Emitter& e, const Call& c) { return triangle_indices(e,
 }  // namespace
 
 void add_factory(Table& t) {
-  t.add("aten::arange.start_out", lower_arange);
-  t.add("aten::range.out", lower_arange);
+  t.add("aten::arange.start_out", lower_arange).sized_by_range();
+  t.add("aten::range.out", lower_arange).sized_by_range();
   for (const char* form : {"out", "Tensor_Tensor_out", "Tensor_Scalar_out", "Scalar_Tensor_out"}) {
     t.add(std::string("aten::linspace.") + form, lower_linspace);
     t.add(std::string("aten::logspace.") + form, lower_logspace);

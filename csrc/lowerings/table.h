@@ -31,6 +31,7 @@ struct Row {
   bool random = false;
   bool expanded = false;      // writes to expanded tensors are allowed
   bool host_indices = false;  // CPU tensors are moved to the device (index tensors)
+  bool range = false;         // start, end and step, its first arguments, choose how long the result is
   mutable Observations observed;
 
   // Fresh results of as many dims as these tensors are channels-last if one of them is, else contiguous.
@@ -53,6 +54,10 @@ struct Row {
   // PyTorch allows this op to write to expanded tensors: what it changes anywhere counts everywhere.
   Row& writes_expanded() {
     expanded = true;
+    return *this;
+  }
+  Row& sized_by_range() {
+    range = true;
     return *this;
   }
   Row& takes_host_indices() {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "pjrt/call.h"
+#include "pjrt/host_blocks.h"
 
 namespace torch_tpu::pjrt {
 namespace {
@@ -115,6 +116,7 @@ const PJRT_Api* open_plugin(const std::string& path) {
     TORCH_CHECK(false, "tpu: the PJRT plugin ", path,
                 " does not load: ", reason == nullptr ? "no reason given" : reason, ".", kChooseAnother);
   }
+  if (!is_libtpu(path)) keep_large_blocks(library);
   using GetApi = const PJRT_Api* (*)();
   const auto get_api = reinterpret_cast<GetApi>(dlsym(library, "GetPjrtApi"));
   TORCH_CHECK(get_api != nullptr, "tpu: ", path, " is not a PJRT plugin: it has no function GetPjrtApi.",

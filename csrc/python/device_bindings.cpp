@@ -6,6 +6,7 @@
 #include "device/generator.h"
 #include "device/guard.h"
 #include "device/memory.h"
+#include "pjrt/host_blocks.h"
 #include "pjrt/pjrt.h"
 #include "python/bindings.h"
 #include "tensor/fork.h"
@@ -54,6 +55,7 @@ void bind_device(py::module_& m) {
     }();
     return py::make_tuple(counts(snapshot.bytes), counts(snapshot.buffers));
   });
+  m.def("empty_cache", &pjrt::release_large_blocks);
   m.def("reset_peak_memory", &reset_peak_memory, py::call_guard<py::gil_scoped_release>());
   m.def("reset_accumulated_memory", [](int device) { MemoryCounters::reset_accumulated(checked_device(device)); });
   m.def("default_generator",

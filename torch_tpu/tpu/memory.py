@@ -77,7 +77,11 @@ def mem_get_info(device=None) -> tuple[int, int]:
 
 
 def empty_cache() -> None:
-    """Does nothing: a buffer is freed as soon as nothing needs it."""
+    """Returns the host memory that the CPU plugin keeps for its next execution to the system.
+
+    Device memory needs nothing: a buffer is freed as soon as nothing needs it.
+    """
+    _C.empty_cache()
 
 
 def ipc_collect() -> None:
