@@ -5,6 +5,7 @@
 
 #include <atomic>
 
+#include "exec/abstract.h"
 #include "exec/dump.h"
 #include "stablehlo/compose.h"
 
@@ -205,6 +206,7 @@ std::unique_ptr<Signature> write_function(const CallSpec& given, bool& observed_
   signature->results = spec.results;
 
   Emitter e;
+  e.set_on_host(AbstractSession::active() == nullptr && pjrt::Client::get().kind() == pjrt::PluginKind::kCpu);
   const Inputs inputs = declare_inputs(e, spec, *signature);
   const Call call = make_call(e, spec, inputs, result_types(spec));
   const size_t before = count(spec.row->observed);

@@ -40,7 +40,7 @@ Value as_result(Emitter& e, const Call& c, const Value& v, size_t i) {
 
 Value accurate_sum(Emitter& e, const Value& x, c10::IntArrayRef dims) {
   // Compilers add a row in vectors, but rows one after the other.
-  const auto plain = [&] { return e.reduce(x, 0, dims, "add"); };
+  const auto plain = [&] { return sum(e, x, dims); };
   if (dims.empty() || !c10::isFloatingType(x.dtype()) || holds(dims, x.rank() - 1)) return plain();
   const int64_t split =
       *std::max_element(dims.begin(), dims.end(), [&](int64_t a, int64_t b) { return x.dim(a) < x.dim(b); });

@@ -71,6 +71,10 @@ enum class Precision { kDefault, kHigh, kHighest };
 
 class Emitter {
  public:
+  // Whether the program is for XLA's CPU compiler: where that prefers another form than a TPU does.
+  void set_on_host(bool on_host) { on_host_ = on_host; }
+  bool on_host() const { return on_host_; }
+
   // Declares the next argument of the function.
   Value input(const Type& type);
   // The whole `func.func`, with `results` returned. Ends the emitter's use.
@@ -205,6 +209,7 @@ class Emitter {
   Value optimization_barrier(const Value& x);
 
  private:
+  bool on_host_ = false;
   Value fresh(const Type& type) { return Value{next_id_++, type}; }
 
   int next_id_ = 0;
