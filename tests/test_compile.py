@@ -188,3 +188,17 @@ def test_a_donated_argument_that_the_caller_holds_keeps_its_value():
         run(x, y)
     assert x.cpu().tolist() == [8.0, 8.0]
     assert before.cpu().tolist() == y.cpu().tolist() == [1.0, 1.0]
+
+
+def test_what_is_updated_gives_its_buffer_and_nothing_else_does():
+    def f(x, y):
+        x.add_(y)
+        return x * y
+
+    x, y = torch.ones(8, device="tpu"), torch.ones(8, device="tpu")
+    run = compiled(f)
+    run(x, y)
+    before = torch_tpu.counters()["donations"]
+    run(x, y)
+    assert torch_tpu.counters()["donations"] - before == 1
+    assert y.cpu().tolist() == [1.0] * 8

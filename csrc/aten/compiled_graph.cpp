@@ -228,7 +228,16 @@ void CompiledGraph::finish_capture(const std::vector<GraphArgument>& results) {
   }
   std::sort(program.kept.begin(), program.kept.end());
   program.kept.erase(std::unique(program.kept.begin(), program.kept.end()), program.kept.end());
-  program.replay = session->capture.finish(outputs);
+  std::vector<int> replaced(outputs.size(), -1);
+  for (const auto& [argument, output] : program.written) {
+    const auto input = std::find(program.inputs.begin(), program.inputs.end(), argument);
+    replaced[output] = static_cast<int>(input - program.inputs.begin());
+  }
+  std::vector<char> dies;
+  for (const int argument : program.inputs) {
+    dies.push_back(std::find(dying_.begin(), dying_.end(), argument) != dying_.end());
+  }
+  program.replay = session->capture.finish(outputs, replaced, dies);
   programs_.push_back(session->program);
 }
 

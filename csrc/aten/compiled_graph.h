@@ -32,6 +32,9 @@ struct GraphResult {
 
 class CompiledGraph {
  public:
+  // dying: positions of the arguments that nobody else holds when a call comes.
+  explicit CompiledGraph(std::vector<int> dying) : dying_(std::move(dying)) {}
+
   // What stands for `arguments` while the graph is captured; ends with finish_capture()
   // or cancel_capture(). REQUIRES: all tensors are on one tpu device.
   std::vector<GraphResult> begin_capture(const std::vector<GraphArgument>& arguments);
@@ -64,6 +67,7 @@ class CompiledGraph {
   std::vector<std::shared_ptr<Program>> programs_;  // in the order they were captured
   size_t last_ = 0;                                 // the one that ran last
   std::shared_ptr<Session> session_;
+  std::vector<int> dying_;
 };
 
 }  // namespace torch_tpu

@@ -45,7 +45,8 @@ void Capture::add(Submission& submission, DeviceValues& outputs) {
   for (const DeviceValuePtr& value : outputs) value->abstract = true;
 }
 
-std::shared_ptr<Replay> Capture::finish(const std::vector<DeviceValuePtr>& outputs) {
+std::shared_ptr<Replay> Capture::finish(const std::vector<DeviceValuePtr>& outputs, const std::vector<int>& replaced,
+                                        const std::vector<char>& dying) {
   auto replay = std::make_shared<Replay>();
   replay->device_ = device_;
   replay->draws_ = draws_;
@@ -76,10 +77,27 @@ std::shared_ptr<Replay> Capture::finish(const std::vector<DeviceValuePtr>& outpu
     replay->sources_.push_back(
         {constant ? -1 : static_cast<int>(input - inputs_.begin()), constant ? leaf : DeviceValuePtr()});
   }
-  std::vector<char> donatable(replay->sources_.size());
-  std::transform(replay->sources_.begin(), replay->sources_.end(), donatable.begin(),
-                 [](const auto& s) { return s.input >= 0; });
-  replay->program_.aliases = program_.choose_aliases(live, donatable);
+  // A cell's new value gets its old one's buffer; then what dies goes to the outputs that are left.
+  std::vector<int64_t>& aliases = replay->program_.aliases;
+  aliases.assign(replay->sources_.size(), -1);
+  std::vector<bool> taken(live.size());
+  const auto give = [&](size_t source, int output) {
+    const Type& type = program_.leaves()[source]->type;
+    const auto o = static_cast<size_t>(replay->outputs_[output]);
+    if (aliases[source] >= 0 || taken[o] || replay->output_types_[output] != type) return;
+    aliases[source] = static_cast<int64_t>(o);
+    taken[o] = true;
+  };
+  for (const bool replacing : {true, false}) {
+    for (size_t source = 0; source < replay->sources_.size(); ++source) {
+      const int input = replay->sources_[source].input;
+      if (input < 0 || replay->returned_[input]) continue;
+      for (size_t output = 0; output < outputs.size(); ++output) {
+        if (replay->outputs_[output] < 0) continue;
+        if (replacing ? replaced[output] == input : dying[input] != 0) give(source, static_cast<int>(output));
+      }
+    }
+  }
   replay->module_ = program_.module(live, replay->program_.aliases);
   const LocatedEvents located;
   replay->program_.executable =

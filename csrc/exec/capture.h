@@ -72,8 +72,11 @@ class Capture {
   DeviceValuePtr input(const Type& type);
   void add(Submission& submission, DeviceValues& outputs);
   // Compiles the calls so that they return `outputs`, each an input, a captured result, or a
-  // value that was there before.
-  std::shared_ptr<Replay> finish(const std::vector<DeviceValuePtr>& outputs);
+  // value that was there before. replaced: by output, the input whose cell it is put into, or -1. dying: by input,
+  // whether nobody will hold it when the program runs. Only such inputs give their buffers to outputs, since
+  // the plugin copies one that was promised and is still held.
+  std::shared_ptr<Replay> finish(const std::vector<DeviceValuePtr>& outputs, const std::vector<int>& replaced,
+                                 const std::vector<char>& dying);
 
  private:
   Program program_;

@@ -21,7 +21,7 @@ def _compile_graph(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], *
     ``saved`` is shared by the forward and the backward graph of a function: see ``Bucketed``.
     """
     from torch_tpu.compile.bucketed import Bucketed, has_dynamic_sizes
-    from torch_tpu.compile.exact import Exact, OpByOp
+    from torch_tpu.compile.exact import Exact, OpByOp, saved_arguments
     from torch_tpu.compile.host_scalars import can_move, move, uses_host
     from torch_tpu.compile.recomputed_random import keep_random_results
 
@@ -32,7 +32,7 @@ def _compile_graph(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], *
         if not can_move(graph):
             return _boxed(op_by_op, op_by_op)
         prepare = move(graph)
-    compiled = Bucketed(graph, saved) if has_dynamic_sizes(graph) else Exact(graph)
+    compiled = Bucketed(graph, saved) if has_dynamic_sizes(graph) else Exact(graph, saved_arguments(graph))
     return _boxed(compiled, op_by_op, prepare)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import sympy
 import torch
 
-from torch_tpu.compile.exact import Exact, OpByOp
+from torch_tpu.compile.exact import Exact, OpByOp, saved_arguments
 from torch_tpu.compile.padding import Analysis, Pads, Step, Unproven, expression_of, true_size
 
 LEAST_BUCKET = 16
@@ -136,7 +136,7 @@ class Bucketed:
     def __init__(self, graph: torch.fx.GraphModule, saved: dict[str, Pads]):
         self._graph, self._saved = graph, saved
         self._arguments = [node for node in graph.graph.nodes if node.op == "placeholder"]
-        self._exact = Exact(graph)
+        self._exact = Exact(graph, saved_arguments(graph))
         self._op_by_op = OpByOp(graph)
         self._sizes_seen: set[tuple] = set()
         self._size_tensors: dict[tuple, torch.Tensor] = {}
@@ -159,7 +159,7 @@ class Bucketed:
         user = getattr(metadata, "num_forward_returns", len(results)) if self._is_forward() else len(results)
         self._results = [_Result(node, analysis, i >= user) for i, node in enumerate(results)]
         self._returns_argument = any(r.argument is not None for r in self._results)
-        self._padded = Exact(self._run_padded)
+        self._padded = Exact(self._run_padded, saved_arguments(self._graph))
         self._captured: set[tuple] = set()
         self._limits = {s: _limit(self._graph, s) for s in analysis.symbols}
         if set(self._sources) != set(analysis.symbols):

@@ -1,6 +1,6 @@
 """A graph of fixed sizes: a program for each layout of its arguments, found and replayed by ``_C.CompiledGraph``."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -24,11 +24,14 @@ class OpByOp:
 
 
 class Exact:
-    """``function`` (of tensors, numbers and None, to a flat list of them): called with a list, which it empties."""
+    """``function`` (of tensors, numbers and None, to a flat list of them): called with a list, which it empties.
 
-    def __init__(self, function: Callable):
+    ``dying``: the positions of arguments that only the list holds, so that their memory can be used for results.
+    """
+
+    def __init__(self, function: Callable, dying: Sequence[int] = ()):
         self._function = function
-        self._compiled = _C.CompiledGraph()
+        self._compiled = _C.CompiledGraph(list(dying))
         self._run = self._compiled.run
 
     def __call__(self, arguments: list) -> list:
@@ -51,3 +54,11 @@ class Exact:
     def modules(self) -> list[str]:
         """The StableHLO modules captured so far."""
         return self._compiled.modules()
+
+
+def saved_arguments(graph: torch.fx.GraphModule) -> list[int]:
+    """Of a backward graph: the positions of what its forward graph made and saved. Of another: none."""
+    names = [str(node.target) for node in graph.graph.nodes if node.op == "placeholder"]
+    if not any(name.startswith("tangents") for name in names):
+        return []
+    return [i for i, name in enumerate(names) if not name.startswith(("primals", "tangents"))]
