@@ -53,6 +53,7 @@ def test_a_training_loop_is_one_program_that_came_again():
     assert steady.ended_by == "an optimizer's step"
     named = {a.name for a in steady.arguments}
     assert {"0.weight", "exp_avg of 2.bias"} <= named
+    assert "gradient of 0.weight" in {r.name for r in steady.results}
     assert all(a.donated for a in steady.arguments if a.name == "exp_avg_sq of 0.weight")
     assert steady.host_bytes == 5 * 8 * 4
 

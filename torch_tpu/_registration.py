@@ -50,6 +50,7 @@ def register() -> None:
     _send_tensors_between_processes()
     _refuse_slices_of_storages()
     serve_default_backend()
+    _recompute_apart()
     register_optimizer_step_post_hook(_end_step)
     # Compiled programs are written to disk in the background: what is not written in this time is left out.
     atexit.register(_C.cache_finish, 5.0)
@@ -160,3 +161,35 @@ def _refuse_slices_of_storages() -> None:
         return item(self, index)
 
     torch.UntypedStorage.__getitem__ = __getitem__
+
+
+def _recompute_apart() -> None:
+    """Keeps what ``torch.utils.checkpoint`` computes again apart from the first time.
+
+    Both are in one program where calls are recorded and fused, and XLA would find them equal and keep the values of
+    the first time alive, which checkpointing is there to avoid.
+    """
+    from torch.utils import checkpoint
+
+    def apart(value):
+        if not isinstance(value, torch.Tensor) or value.device.type != "tpu":
+            return value
+        return torch.ops.torch_tpu.barrier(value.detach()).requires_grad_(value.requires_grad)
+
+    generator = checkpoint._checkpoint_without_reentrant_generator
+    detach = checkpoint.detach_variable
+
+    @functools.wraps(generator)
+    def _checkpoint_without_reentrant_generator(fn, *args, **kwargs):
+        # The generator calls this function only to compute again.
+        def again(*given, **named):
+            return fn(*map(apart, given), **named)
+
+        return generator(again, *args, **kwargs)
+
+    @functools.wraps(detach)
+    def detach_variable(inputs):
+        return detach(tuple(map(apart, inputs)) if isinstance(inputs, tuple) else inputs)
+
+    checkpoint._checkpoint_without_reentrant_generator = _checkpoint_without_reentrant_generator
+    checkpoint.detach_variable = detach_variable

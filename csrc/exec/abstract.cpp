@@ -151,11 +151,11 @@ void AbstractSession::cut_locked(const std::string& why) {
       captured->ended_by = why;
       for (const auto i : c10::irange(plan.aliases.size())) {
         const DeviceValuePtr& leaf = program_.leaves()[i];
-        const auto named = names_.find(leaf.get());
-        captured->arguments.push_back(
-            {leaf->type, named == names_.end() ? std::string() : named->second.text, plan.aliases[i] >= 0});
+        captured->arguments.push_back({leaf->type, name_locked(leaf), plan.aliases[i] >= 0});
       }
-      for (const int64_t slot : plan.live) captured->results.push_back(program_.result(slot)->type);
+      for (const int64_t slot : plan.live) {
+        captured->results.push_back({program_.result(slot)->type, name_locked(program_.result(slot))});
+      }
       std::vector<std::string> calls;
       for (const auto i : c10::irange(places_.size())) {
         const std::string& row = program_.row(i);
@@ -173,6 +173,11 @@ void AbstractSession::cut_locked(const std::string& why) {
   program_.drop();
   places_.clear();
   for (auto it = names_.begin(); it != names_.end();) it = it->second.value.expired() ? names_.erase(it) : ++it;
+}
+
+std::string AbstractSession::name_locked(const DeviceValuePtr& value) const {
+  const auto named = names_.find(value.get());
+  return named == names_.end() ? std::string() : named->second.text;
 }
 
 void AbstractSession::name(const DeviceValuePtr& value, const std::string& name) {

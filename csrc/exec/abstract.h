@@ -30,6 +30,7 @@ struct Place {
 
 class AbstractSession {
  public:
+  // An argument or a result of a program.
   struct Argument {
     Type type;
     std::string name;  // of the parameter it is the value of; empty if none is known
@@ -39,7 +40,7 @@ class AbstractSession {
   struct Captured {
     std::string module;
     std::vector<Argument> arguments;  // the packs of numbers, which follow them, are left out
-    std::vector<Type> results;
+    std::vector<Argument> results;
     std::map<std::string, std::map<std::string, int64_t>> rows;  // row -> place ("train.py:12") -> calls
     std::string ended_by;                                        // what would have run it, the first time
     int64_t runs = 0;
@@ -85,6 +86,7 @@ class AbstractSession {
  private:
   explicit AbstractSession(Assume assume) : program_(0), assume_(std::move(assume)) {}
   void cut_locked(const std::string& why);
+  std::string name_locked(const DeviceValuePtr& value) const;
   void find_locked(const std::string& kind, const std::string& what, const std::string& where);
 
   std::mutex lock_;  // guards all below

@@ -218,9 +218,15 @@ Value lower_select_scatter(Emitter& e, const Call& c) {
   return src.type.numel() == 0 ? self : e.dynamic_update_slice(self, src, starts);
 }
 
+// What is computed from the result is not taken for the same as what was computed from self.
+Value lower_barrier(Emitter& e, const Call& c) { return e.optimization_barrier(c.tensor("self")); }
+
 }  // namespace
 
 void add_shape(Table& t) {
+  t.add("torch_tpu::barrier", lower_barrier).with_shape([](const Call& c) {
+    return std::vector<Type>{c.tensor("self").type};
+  });
   t.add("aten::cat", lower_cat);
   t.add("aten::stack", lower_stack);
   t.add("aten::_stack", lower_stack);

@@ -30,19 +30,18 @@ std::string text_of(const Type& type) {
   return out.str();
 }
 
-// (text, bytes) of a type.
-py::tuple described(const Type& type) { return py::make_tuple(text_of(type), type.nbytes()); }
+py::list to_python(const std::vector<AbstractSession::Argument>& arguments) {
+  py::list list;
+  for (const auto& a : arguments) list.append(py::make_tuple(a.name, text_of(a.type), a.type.nbytes(), a.donated));
+  return list;
+}
 
 py::dict to_python(const AbstractSession::Captured& program) {
   using namespace py::literals;
-  py::list arguments, results;
-  for (const auto& a : program.arguments) {
-    arguments.append(py::make_tuple(a.name, text_of(a.type), a.type.nbytes(), a.donated));
-  }
-  for (const Type& type : program.results) results.append(described(type));
-  return py::dict("module"_a = program.module, "arguments"_a = arguments, "results"_a = results,
-                  "rows"_a = program.rows, "ended_by"_a = program.ended_by, "runs"_a = program.runs,
-                  "resident_bytes"_a = program.resident_bytes, "host_bytes"_a = program.host_bytes);
+  return py::dict("module"_a = program.module, "arguments"_a = to_python(program.arguments),
+                  "results"_a = to_python(program.results), "rows"_a = program.rows, "ended_by"_a = program.ended_by,
+                  "runs"_a = program.runs, "resident_bytes"_a = program.resident_bytes,
+                  "host_bytes"_a = program.host_bytes);
 }
 
 // A Python function that may be destroyed without the GIL.

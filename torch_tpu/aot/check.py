@@ -230,6 +230,7 @@ def _step(
         runs=program.runs,
         arguments=len(program.arguments),
         argument_bytes=sum(a.nbytes for a in program.arguments),
+        gradient_bytes=sum(r.nbytes for r in program.results if r.name.startswith("gradient of")),
         calls=sum(sum(lines.values()) for lines in program.rows.values()),
         host_bytes=program.host_bytes,
         text_bytes=len(program.module),

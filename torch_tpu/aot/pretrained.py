@@ -11,9 +11,12 @@ DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32, "float16": torch
 
 
 def causal_lm(
-    config: str, batch: int, sequence: int | None, dtype: str, train: bool
+    config: str, batch: int, sequence: int | None, dtype: str, train: bool, checkpoint: str = "none"
 ) -> tuple[torch.nn.Module, dict[str, Any], int]:
-    """The model on ``meta``, its keyword arguments, and the sequence length. ``config``: a folder, or a name on the hub."""
+    """The model on ``meta``, its keyword arguments, and the sequence length. ``config``: a folder, or a name on the hub.
+
+    ``checkpoint="layer"``: each layer is computed again in the backward, rather than kept.
+    """
     try:
         from transformers import AutoConfig, AutoModelForCausalLM
     except ImportError:
@@ -39,5 +42,7 @@ def causal_lm(
     except ValueError as error:
         raise CheckError(f"{config} is no causal language model: {str(error).splitlines()[0]}") from error
     model.train(train)
+    if checkpoint == "layer":
+        model.gradient_checkpointing_enable({"use_reentrant": False})
     ids = torch.empty(batch, sequence, dtype=torch.int64, device="meta")
     return model, {"input_ids": ids} | ({"labels": ids} if train else {}), sequence

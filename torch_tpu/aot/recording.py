@@ -238,9 +238,7 @@ def topology(
 
 
 def _program(kept: dict[str, Any]) -> Program:
-    arguments = [Argument(*a) for a in kept["arguments"]]
-    results = [Argument("", *r, donated=False) for r in kept["results"]]
-    return Program(**kept | {"arguments": arguments, "results": results})
+    return Program(**kept | {key: [Argument(*a) for a in kept[key]] for key in ("arguments", "results")})
 
 
 def line(where: str) -> str:

@@ -58,6 +58,7 @@ class StepReport:
     runs: int
     arguments: int
     argument_bytes: int
+    gradient_bytes: int  # of gradients that are alive at the end, and so are among the outputs
     calls: int
     host_bytes: int
     text_bytes: int

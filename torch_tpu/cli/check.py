@@ -94,6 +94,13 @@ def _failures(report: Report, fail_on: tuple[str, ...]) -> list[str]:
     help="With --module and --hf: one device, or one program of all the slice's devices.",
 )
 @click.option(
+    "--checkpoint",
+    default="none",
+    show_default=True,
+    type=click.Choice(["none", "layer"]),
+    help="With --hf: keep activations, or compute each layer's again in the backward.",
+)
+@click.option(
     "--quick", "depth", flag_value="quick", default="quick", help="The compiler's first phase: seconds.  [default]"
 )
 @click.option(
@@ -118,6 +125,7 @@ def command(
     seq: int | None,
     dtype: str,
     shard: Shard,
+    checkpoint: str,
     depth: Depth,
     value: tuple[str, ...],
     as_json: bool,
@@ -153,6 +161,7 @@ def command(
                 seq,
                 dtype,
                 shard,
+                checkpoint,
                 depth,
                 _values(value),
                 timeout,
@@ -192,6 +201,7 @@ def _report(
     seq: int | None,
     dtype: str,
     shard: Shard,
+    checkpoint: str,
     depth: Depth,
     values: dict[str, float],
     timeout: float,
@@ -202,7 +212,7 @@ def _report(
         from torch_tpu.aot.pretrained import causal_lm
 
         progress("Building the model without weights")
-        model, inputs, sequence = causal_lm(hf, batch, seq, dtype, train)
+        model, inputs, sequence = causal_lm(hf, batch, seq, dtype, train, checkpoint)
         report = check(
             model,
             example_kwargs=inputs,
@@ -214,7 +224,7 @@ def _report(
             timeout=timeout,
             progress=progress,
         )
-        what = "training step" if train else "forward"
+        what = ("training step" if train else "forward") + (", layers computed again" if checkpoint == "layer" else "")
         report.title = f"{Path(hf).name}: {what}, batch {batch}, sequence {sequence}, {dtype}"
         return report
     if module is not None:

@@ -101,6 +101,12 @@ def notes(report: Report) -> list[str]:
             found.append(
                 f"{target.name}: the program runs on one of {target.devices} devices; the others do the same or nothing."
             )
+        parts = target.devices if target.shard == "fsdp" else 1
+        if step.memory and step.gradient_bytes > 0.05 * step.memory.peak * parts:
+            found.append(
+                f"{target.name}: gradients of {gib(step.gradient_bytes)} in all are alive when the optimizer's step ends, "
+                "so the program returns them."
+            )
         t = step.time
         if t is None:
             continue
