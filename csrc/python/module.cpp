@@ -4,7 +4,6 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <array>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -14,27 +13,13 @@
 #include "exec/policy.h"
 #include "pjrt/pjrt.h"
 #include "python/bindings.h"
+#include "python/places.h"
 
 namespace py = pybind11;
 
 namespace torch_tpu {
 
 namespace {
-
-std::string folder_of(const char* module) {
-  const std::string file = py::cast<std::string>(py::module_::import(module).attr("__file__"));
-  return file.substr(0, file.rfind('/') + 1);
-}
-
-// True for code that is not the user's: PyTorch, this package, Python's own library, and generated code.
-bool is_internal(std::string_view file) {
-  static const auto* folders =
-      new std::array<std::string, 3>{folder_of("torch"), folder_of("torch_tpu"), folder_of("os")};
-  const auto starts_with = [file](std::string_view start) { return file.substr(0, start.size()) == start; };
-  if (starts_with((*folders)[0]) || starts_with((*folders)[1])) return true;
-  if (starts_with("<frozen") || starts_with("<eval_with_key>")) return true;
-  return starts_with((*folders)[2]) && file.find("-packages/") == std::string_view::npos;
-}
 
 // The innermost Python frame of the user's: "train.py:12". If there is none, the innermost.
 std::string locate_python() {
@@ -47,7 +32,7 @@ std::string locate_python() {
     PyCodeObject* code = PyFrame_GetCode(frame);
     const std::string file = py::cast<std::string>(py::handle(code->co_filename));
     Py_DECREF(code);
-    const bool internal = is_internal(file);
+    const bool internal = !is_users_code(file);
     if (!internal || where.empty()) where = file + ":" + std::to_string(PyFrame_GetLineNumber(frame));
     PyFrameObject* back = internal ? PyFrame_GetBack(frame) : nullptr;
     Py_DECREF(frame);

@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 #include <torch/csrc/autograd/function.h>
 
+#include <array>
 #include <deque>
 #include <map>
 #include <unordered_map>
@@ -46,9 +47,9 @@ Places& known() {
 
 std::string text(PyObject* object) { return py::cast<std::string>(py::handle(object)); }
 
-bool is_users(const std::string& file) {
-  return file.find("/torch/") == std::string::npos && file.find("/torch_tpu/") == std::string::npos &&
-         file.rfind('<', 0) != 0;
+std::string folder_of(const char* module) {
+  const std::string file = py::cast<std::string>(py::module_::import(module).attr("__file__"));
+  return file.substr(0, file.rfind('/') + 1);
 }
 
 Key frames_here() {
@@ -57,7 +58,7 @@ Key frames_here() {
   Py_XINCREF(frame);
   while (frame != nullptr) {
     PyCodeObject* code = PyFrame_GetCode(frame);
-    if (key.frames.size() < kMaxFrames && is_users(text(code->co_filename))) {
+    if (key.frames.size() < kMaxFrames && is_users_code(text(code->co_filename))) {
       key.frames.emplace_back(code, PyFrame_GetLineNumber(frame));
     }
     Py_DECREF(code);  // the frame, and then the table, keep it
@@ -107,6 +108,15 @@ int here() {
 const Place& place_of(int id) { return known().places[id]; }
 
 }  // namespace
+
+bool is_users_code(std::string_view file) {
+  static const auto* folders =
+      new std::array<std::string, 3>{folder_of("torch"), folder_of("torch_tpu"), folder_of("os")};
+  const auto starts_with = [file](std::string_view start) { return file.substr(0, start.size()) == start; };
+  if (starts_with((*folders)[0]) || starts_with((*folders)[1])) return false;
+  if (starts_with("<frozen") || starts_with("<eval_with_key>")) return false;
+  return !starts_with((*folders)[2]) || file.find("-packages/") != std::string_view::npos;
+}
 
 void install_places() { AbstractSession::set_places(&here, &place_of); }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace torch_tpu {
 
@@ -13,5 +14,8 @@ void clear_places();
 // The module that runs on this thread: a stack of qualified names.
 void enter_scope(const std::string& name);
 void leave_scope();
+
+// False for PyTorch's code, this package's, that of Python's own library, and generated code. REQUIRES: the GIL.
+bool is_users_code(std::string_view file);
 
 }  // namespace torch_tpu
