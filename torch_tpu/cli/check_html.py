@@ -15,7 +15,7 @@ _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: light-dark(#fff, #181818); max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.4rem } h2 { font-size: 1.1rem; margin-top: 2.2rem; border-bottom: 1px solid var(--rule) }
 table { border-collapse: collapse; width: 100% } td, th { text-align: left; padding: .2rem .6rem .2rem 0; border-bottom: 1px solid var(--rule); vertical-align: top }
-td.n { text-align: right; font-variant-numeric: tabular-nums } code, pre { font: 13px ui-monospace, monospace } pre { white-space: pre-wrap }
+td.n { text-align: right; font-variant-numeric: tabular-nums } code, pre { font: 13px ui-monospace, monospace; overflow-wrap: anywhere } td:first-child { white-space: nowrap } td > code { white-space: normal } pre { white-space: pre-wrap }
 .bad { color: var(--bad) } .soft { color: var(--soft) } svg { width: 100%; height: auto } svg text { font: 12px system-ui, sans-serif; fill: var(--ink) }
 """
 
