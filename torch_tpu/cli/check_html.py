@@ -93,7 +93,7 @@ def _roofline(time: Time, target: TargetReport) -> str:
         f'<text x="{ridge[0]:.1f}" y="{ridge[1] - 6:.1f}" text-anchor="middle">{scaled(chip.flops)}FLOP/s</text>'
     )
     return (
-        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="Roofline">{"".join(marks)}</svg>'
+        f'<svg viewBox="0 0 {width + 24} {height}" role="img" aria-label="Roofline">{"".join(marks)}</svg>'
         '<p class="soft">Operations a byte of HBM traffic. Orange: the program, by its expected time; blue: its costliest steps.</p>'
     )
 
