@@ -17,13 +17,13 @@ def causal_lm(
 
     ``checkpoint="layer"``: each layer is computed again in the backward, rather than kept.
     """
+    folder = Path(config)
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        raise CheckError(f"{config} holds no config.json.", "Give a folder with a transformers configuration.")
     try:
         from transformers import AutoConfig, AutoModelForCausalLM
     except ImportError:
         raise CheckError("--hf needs the package transformers.", "Install it: pip install transformers") from None
-    folder = Path(config)
-    if folder.is_dir() and not (folder / "config.json").is_file():
-        raise CheckError(f"{config} holds no config.json.", "Give a folder with a transformers configuration.")
     try:
         loaded = AutoConfig.from_pretrained(config)
     except Exception as error:  # of many kinds, all about the configuration
