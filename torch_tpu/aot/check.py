@@ -186,7 +186,8 @@ def judge(
     """Compiles the steps for each target."""
     if not steps:
         raise CheckError(
-            "Nothing ran on device tpu, so there is nothing to check.", "Move the model and its inputs: .to('tpu')."
+            "Nothing ran on device tpu whose result was read, so there is nothing to check.",
+            "Move the model and its inputs: .to('tpu'); and read a result: print it, or .item() or .cpu() of it.",
         )
     reports = []
     for target in targets:

@@ -48,6 +48,8 @@ def command(as_json: bool) -> None:
         click.echo(json.dumps(found, indent=2))
         return
     table = Table(show_header=False)
+    table.add_column()
+    table.add_column(overflow="fold")  # a path is copied whole
     for name, value in found.items():
-        table.add_row(name, value, style=None)
+        table.add_row(name, value)
     Console().print(table)
