@@ -65,3 +65,17 @@ def test_tensors_and_modules_have_their_methods():
         print(t.is_tpu, t.cpu().is_tpu, m.weight.device, s.device, t.dtype)
     """
     assert run_python(code) == "True False tpu:0 tpu:0 torch.float32"
+
+
+def test_another_torch_is_named_before_the_core_loads():
+    code = """
+        import sys, torch
+        torch.__version__ = "2.12.0"
+        sys.modules["torch_tpu._C"] = None  # built for 2.13, it would not load
+        try:
+            torch._import_device_backends()
+        except RuntimeError as error:
+            print(error.__cause__)
+    """
+    out = run_python(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    assert "built for torch 2.13.*: got torch 2.12.0" in out

@@ -5,6 +5,8 @@ and ``device="tpu"`` works. This module holds what ``torch.tpu`` has no place fo
 runs, the execution policy, the counters, and export.
 """
 
+import importlib
+
 __version__ = "0.1.0"
 
 
@@ -20,18 +22,23 @@ import torch  # noqa: F401
 
 _autoload()
 
-from torch_tpu._explain import explain
 from torch_tpu._execution import counters, get_mode, mode, platform, plugin_path, set_mode
-from torch_tpu.exported import export, load_exported
+
+
+# Imported at first use, so that `import torch` stays cheap: name -> module.
+_LATER = {
+    "Op": "_coverage",
+    "explain": "_explain",
+    "export": "exported",
+    "load_exported": "exported",
+    "ops": "_coverage",
+}
 
 
 def __getattr__(name: str):
-    # Read from the dispatcher at first use, so that `import torch` stays cheap.
-    if name in ("Op", "ops"):
-        from torch_tpu import _coverage
-
-        return getattr(_coverage, name)
-    raise AttributeError(f"module 'torch_tpu' has no attribute {name!r}")
+    if name not in _LATER:
+        raise AttributeError(f"module 'torch_tpu' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"torch_tpu.{_LATER[name]}"), name)
 
 
 __all__ = [

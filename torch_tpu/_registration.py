@@ -10,8 +10,6 @@ import threading
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from torch_tpu.compile.default import serve_default_backend
-
 _REQUIRES = "2.13."
 _registered = False
 
@@ -32,7 +30,9 @@ def register() -> None:
         )
     torch.utils.rename_privateuse1_backend("tpu")
 
+    # The core needs the right torch.
     from torch_tpu import _C, _plugins
+    from torch_tpu.compile.default import serve_default_backend
 
     _C.set_plugin_candidates(*_plugins.candidates())
     if _C.prefers_other_accelerator():
