@@ -5,6 +5,7 @@ import inspect
 import torch
 
 import torch_tpu
+from torch_tpu import _C
 
 
 def line() -> int:
@@ -116,3 +117,9 @@ def test_it_reads_well_and_is_data():
     text = str(told)
     assert "a value is read by the host" in text and "test_explain.py" in text
     assert told.as_dict()["flushes"][-1]["calls"] == told.flushes[-1].calls
+
+
+def test_what_is_the_users_code_does_not_hang_on_a_folders_name():
+    assert _C.is_users_code("/home/someone/torch_tpu/train.py")
+    assert not _C.is_users_code(torch_tpu.__file__)
+    assert not _C.is_users_code(torch.nn.functional.__file__)

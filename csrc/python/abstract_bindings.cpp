@@ -66,6 +66,7 @@ void bind_abstract(py::module_& m) {
       return {value.has_value(), value.value_or(0)};
     });
   });
+  m.def("is_users_code", &is_users_code);
   m.def("abstract_active", [] { return AbstractSession::active() != nullptr; });
   m.def("abstract_end", [] {
     std::vector<AbstractSession::Captured> programs;

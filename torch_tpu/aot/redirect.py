@@ -10,6 +10,7 @@ from unittest import mock
 import torch
 from torch.overrides import TorchFunctionMode
 
+from torch_tpu import _C
 from torch_tpu.aot.recording import Finding
 
 # torch.cuda's functions -> what they answer.
@@ -36,7 +37,7 @@ def _users_line() -> str:
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        if "/torch/" not in file and "/torch_tpu/" not in file and not file.startswith("<"):
+        if _C.is_users_code(file):
             return f"{file}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
@@ -80,7 +81,7 @@ def cuda_to_tpu() -> Iterator[Callable[[], list[Finding]]]:
     def answers(name: str, value: Any) -> Callable[..., Any]:
         def answer(*_: Any, **__: Any) -> Any:
             # PyTorch asks too, where the user never spoke of CUDA.
-            if "/torch/" not in sys._getframe(1).f_code.co_filename:
+            if _C.is_users_code(sys._getframe(1).f_code.co_filename):
                 note(f"torch.cuda.{name}")
             return value
 

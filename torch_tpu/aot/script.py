@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from torch_tpu import _C
 from torch_tpu.aot import hardware
 from torch_tpu.aot.errors import CheckError
 from torch_tpu.aot.recording import Finding, Recording, topology
@@ -112,7 +113,5 @@ def _first_line(error: Exception) -> str:
 def _place(error: Exception, path: Path) -> str:
     """The innermost line outside of PyTorch; the script's own if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
-    users = [
-        f for f in frames if "/torch/" not in f.filename and "/torch_tpu/" not in f.filename and f.filename[0] != "<"
-    ]
+    users = [f for f in frames if _C.is_users_code(f.filename)]
     return f"{users[-1].filename}:{users[-1].lineno}" if users else str(path)
