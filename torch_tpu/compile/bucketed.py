@@ -21,7 +21,8 @@ import sympy
 import torch
 
 from torch_tpu.compile.exact import Exact, OpByOp, saved_arguments
-from torch_tpu.compile.padding import Analysis, Pads, Step, Unproven, expression_of, true_size
+from torch_tpu.compile.padding import Analysis
+from torch_tpu.compile.pads import Pads, Step, Unproven, expression_of, true_size
 
 LEAST_BUCKET = 16
 EXACT_PROGRAMS = 16
