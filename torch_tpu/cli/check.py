@@ -1,5 +1,6 @@
 """``torch-tpu check``: will it run on a TPU, does it fit, how fast would it be? Answered by the compiler, without a TPU."""
 
+import functools
 import importlib
 import json
 import os
@@ -149,24 +150,28 @@ def command(
                 "Nothing to check, or several things.", "Give one of SCRIPT.py, --module PKG:FUNCTION, --hf CONFIG."
             )
         targets = [hardware.parse(name) for name in topology.split(",")]
+        values = _values(value)
         with stderr.status("Starting") as status:
-            report = _report(
-                script,
-                arguments,
-                module,
-                hf,
-                targets,
-                train,
-                batch,
-                seq,
-                dtype,
-                shard,
-                checkpoint,
-                depth,
-                _values(value),
-                timeout,
-                status.update,
-            )
+            if script is not None:
+                report = _of_script(Path(script), arguments, targets, depth, values, timeout, status.update)
+            else:
+                check_as = functools.partial(
+                    check,
+                    topology=[t.name for t in targets],
+                    train=train,
+                    shard=shard,
+                    depth=depth,
+                    values=values,
+                    timeout=timeout,
+                    progress=status.update,
+                )
+                if hf is not None:
+                    status.update("Building the model without weights")
+                    report = _of_configuration(hf, batch, seq, dtype, train, checkpoint, check_as)
+                else:
+                    made = _function(module)()
+                    report = check_as(*(made if isinstance(made, tuple) else (made,)))
+                    report.title = f"{module}: {'training step' if train else 'forward'}"
     except Exception as error:
         if with_traceback:
             raise
@@ -190,74 +195,40 @@ def command(
         sys.exit(FOUND)
 
 
-def _report(
-    script: str | None,
-    arguments: tuple[str, ...],
-    module: str | None,
-    hf: str | None,
-    targets: list[hardware.Slice],
-    train: bool,
+def _of_configuration(
+    config: str,
     batch: int,
     seq: int | None,
     dtype: str,
-    shard: Shard,
+    train: bool,
     checkpoint: str,
+    check_as: Callable[..., Report],
+) -> Report:
+    from torch_tpu.aot.pretrained import causal_lm
+
+    model, inputs, sequence = causal_lm(config, batch, seq, dtype, train, checkpoint)
+    report = check_as(model, example_kwargs=inputs)
+    what = ("training step" if train else "forward") + (", layers computed again" if checkpoint == "layer" else "")
+    report.title = f"{Path(config).name}: {what}, batch {batch}, sequence {sequence}, {dtype}"
+    return report
+
+
+def _of_script(
+    script: Path,
+    arguments: tuple[str, ...],
+    targets: list[hardware.Slice],
     depth: Depth,
     values: dict[str, float],
     timeout: float,
     progress: Callable[[str], None],
 ) -> Report:
-    slices = [t.name for t in targets]
-    if hf is not None:
-        from torch_tpu.aot.pretrained import causal_lm
-
-        progress("Building the model without weights")
-        model, inputs, sequence = causal_lm(hf, batch, seq, dtype, train, checkpoint)
-        report = check(
-            model,
-            example_kwargs=inputs,
-            topology=slices,
-            train=train,
-            shard=shard,
-            depth=depth,
-            values=values,
-            timeout=timeout,
-            progress=progress,
-        )
-        what = ("training step" if train else "forward") + (", layers computed again" if checkpoint == "layer" else "")
-        report.title = f"{Path(hf).name}: {what}, batch {batch}, sequence {sequence}, {dtype}"
-        return report
-    if module is not None:
-        made = _function(module)()
-        made = made if isinstance(made, tuple) else (made,)
-        report = check(
-            *made,
-            topology=slices,
-            train=train,
-            shard=shard,
-            depth=depth,
-            values=values,
-            timeout=timeout,
-            progress=progress,
-        )
-        report.title = f"{module}: {'training step' if train else 'forward'}"
-        return report
     from torch_tpu.aot.script import record
 
     with Compiler(timeout) as compiler:
         compiler.start()
         progress(f"Running {script} without data")
         start = time.monotonic()
-        recording, redirects = record(Path(script), arguments, targets[0], values)
+        recording, redirects = record(script, arguments, targets[0], values)
         seconds = time.monotonic() - start
-        return judge(
-            Path(script).name,
-            recording,
-            steps_of(recording.programs),
-            targets,
-            compiler,
-            depth,
-            seconds,
-            redirects,
-            progress,
-        )
+        steps = steps_of(recording.programs)
+        return judge(script.name, recording, steps, targets, compiler, depth, seconds, redirects, progress)
