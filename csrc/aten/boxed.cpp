@@ -234,7 +234,7 @@ void RowKernel::push_range_length(Gathered& g, const Stack& stack, size_t base) 
     g.key.push_back(bits);
   }
   for (const auto& number : numbers) {
-    if (!std::isfinite(number.toDouble())) return;
+    if (!(std::abs(number.toDouble()) < 0x1p62)) return;  // no int64, or not finite
   }
   const auto stride = static_cast<int64_t>(step.toDouble());
   if (stride == 0) return;

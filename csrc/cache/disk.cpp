@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "pjrt/environment.h"
+
 namespace torch_tpu {
 
 namespace {
@@ -17,11 +19,6 @@ constexpr double kLongestWait = 600;  // for another process's compilation, in s
 constexpr char kTurnOff[] = "\nPrograms are compiled all the same. TORCH_TPU_CACHE=0 turns the cache on disk off.";
 
 std::atomic<DiskCache*> of_process{nullptr};
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 std::string default_folder() {
   if (std::string cache = environment("XDG_CACHE_HOME"); !cache.empty() && cache[0] == '/') return cache + "/torch_tpu";

@@ -2,21 +2,16 @@
 
 #include <sched.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include "cache/entry.h"
 #include "cache/sha256.h"
+#include "pjrt/environment.h"
 
 namespace torch_tpu {
 
 namespace {
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 // What code generation looks at, of the first processor.
 std::string processor() {

@@ -11,8 +11,8 @@
 
 namespace torch_tpu::pjrt {
 
-// `library` (of dlopen) allocates through the cache from now on. False where this system's linker has no
-// such seam: then it goes on as it was.
+// `library` (of dlopen) allocates through the cache from now on. False if its imports cannot be found or
+// changed: then what was not changed goes on as it was.
 bool keep_large_blocks(void* library);
 
 // Returns the blocks that nobody uses to the system.

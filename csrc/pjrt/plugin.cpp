@@ -8,7 +8,6 @@
 #include <atomic>
 #include <cctype>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <mutex>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "pjrt/call.h"
+#include "pjrt/environment.h"
 #include "pjrt/host_blocks.h"
 
 namespace torch_tpu::pjrt {
@@ -31,11 +31,6 @@ std::mutex mutex;  // guards the three below
 std::string loaded_path;
 std::vector<std::string> cpu_candidates;
 std::vector<std::string> tpu_candidates;
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 bool starts_with(const char* text, const char* prefix) { return std::strncmp(text, prefix, std::strlen(prefix)) == 0; }
 
