@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.marks import needs_libtpu
 from torch_tpu import _plugins
 from torch_tpu.aot import CheckError, CompilerError, protos
 from torch_tpu.aot.compiler import Compiler
@@ -13,8 +14,6 @@ from torch_tpu.aot.estimate import estimate
 from torch_tpu.aot.hardware import chips, parse
 from torch_tpu.aot.hlo import Module
 from torch_tpu.aot.memory import measure
-
-needs_libtpu = pytest.mark.skipif(not _plugins.installed(_plugins.TPU_PLUGINS), reason="libtpu is not installed")
 
 PROGRAM = """module @program {
 func.func public @main(%0: tensor<2048x2048xbf16> loc("a.weight"), %1: tensor<2048x2048xbf16> loc("b.weight")) -> (tensor<2048x2048xbf16>) {

@@ -5,10 +5,9 @@ import re
 import pytest
 import torch
 
-from torch_tpu import _plugins, aot
+from tests.marks import needs_libtpu
+from torch_tpu import aot
 from torch_tpu.aot.sharding import dims_of, fsdp
-
-needs_libtpu = pytest.mark.skipif(not _plugins.installed(_plugins.TPU_PLUGINS), reason="libtpu is not installed")
 
 
 def training_step(batch=16):

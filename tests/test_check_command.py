@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from torch_tpu import _plugins
+from tests.marks import needs_libtpu
 
 ROOT = Path(__file__).parent.parent
-needs_libtpu = pytest.mark.skipif(not _plugins.installed(_plugins.TPU_PLUGINS), reason="libtpu is not installed")
 
 
 def check(*arguments, cwd=None, **environment):

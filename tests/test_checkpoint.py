@@ -4,9 +4,8 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from torch_tpu import _plugins, aot
-
-needs_libtpu = pytest.mark.skipif(not _plugins.installed(_plugins.TPU_PLUGINS), reason="libtpu is not installed")
+from tests.marks import needs_libtpu
+from torch_tpu import aot
 
 
 class Stack(torch.nn.Module):
