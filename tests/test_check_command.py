@@ -90,6 +90,71 @@ def test_a_script_for_cuda_is_redirected_and_its_steps_found(script):
     assert not [op for op in report["ops"] if op["runs_on"] == "unsupported"]
 
 
+NCCL_TRAINING = """
+    import os
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel as DDP
+    from torch.utils.data import DataLoader, TensorDataset, DistributedSampler
+
+    def main():
+        dist.init_process_group("nccl")
+        rank = int(os.environ["LOCAL_RANK"])
+        torch.cuda.set_device(rank)
+        model = DDP(torch.nn.Linear(64, 8).cuda(), device_ids=[rank])
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        data = TensorDataset(torch.randn(256, 64), torch.randn(256, 8))
+        for x, y in DataLoader(data, 32, sampler=DistributedSampler(data)):
+            with model.no_sync():
+                loss = (model(x.to(torch.device("cuda", rank))) - y.cuda()).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            dist.all_reduce(loss.detach(), group=dist.new_group([0]))
+        assert dist.get_world_size() == 1
+        dist.destroy_process_group()
+
+    main()
+"""
+
+
+@needs_libtpu
+def test_a_script_of_several_processes_is_checked_as_one(script):
+    done = check("--json", script(NCCL_TRAINING))
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert {"torchrun's environment", "init_process_group('nccl')", "DistributedDataParallel", "device='cuda'"} <= {
+        f["what"] for f in report["redirects"]
+    }
+    (needed,) = [f["where"] for f in report["redirects"] if f["what"] == "torchrun's environment"]
+    assert needed.endswith("train.py:10")
+    assert not [f for f in report["findings"] if f["kind"] == "stopped"]
+    assert not [op for op in report["ops"] if op["runs_on"] == "unsupported"]
+
+
+@needs_libtpu
+def test_of_processes_that_a_script_starts_the_first_is_checked(script):
+    done = check(
+        script(
+            """
+            import torch
+            import torch.distributed as dist
+
+            def worker(rank, size):
+                dist.init_process_group("nccl", rank=rank, world_size=size)
+                x = torch.zeros(4, 4).cuda(rank)
+                dist.broadcast(x, 0)
+                print(x @ x)
+
+            if __name__ == "__main__":
+                torch.multiprocessing.spawn(worker, args=(8,), nprocs=8)
+            """
+        )
+    )
+    assert done.returncode == 0, done.stderr
+    assert "torch.multiprocessing.spawn at" in done.stdout
+
+
 @needs_libtpu
 def test_an_overflow_fails_where_asked_and_names_the_largest(script):
     path = script(

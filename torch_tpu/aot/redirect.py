@@ -11,6 +11,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from torch_tpu import _C
+from torch_tpu.aot import one_process
 from torch_tpu.aot.recording import Finding
 
 # torch.cuda's functions -> what they answer.
@@ -113,5 +114,6 @@ def cuda_to_tpu() -> Iterator[Callable[[], list[Finding]]]:
         stack.enter_context(mock.patch.object(torch.autocast, "__init__", cast))
         stack.enter_context(mock.patch.object(torch.amp.GradScaler, "__init__", scale))
         stack.enter_context(mock.patch.object(torch.nn.Module, "cuda", module_cuda))
+        stack.enter_context(one_process.alone(note))
         stack.enter_context(_ToTpu(note))
         yield lambda: [Finding("redirect", what, where, count) for (what, where), count in seen.items()]

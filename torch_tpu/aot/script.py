@@ -11,7 +11,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from torch_tpu import _C
-from torch_tpu.aot import hardware
+from torch_tpu.aot import hardware, one_process
 from torch_tpu.aot.errors import CheckError
 from torch_tpu.aot.recording import Finding, Recording, topology
 from torch_tpu.aot.redirect import cuda_to_tpu
@@ -82,10 +82,10 @@ def record(
     """
     if not path.is_file():
         raise CheckError(f"There is no script {path}.", "Give the path of a Python file.")
-    stopped = None
+    stopped, needed_at = None, None
     with topology(target, values=values, on_read=on_read) as recording, cuda_to_tpu() as redirects:
         try:
-            with _as_main(path, arguments), _stopping(steps, calls):
+            with _as_main(path, arguments), one_process.as_torchrun(path) as needed_at, _stopping(steps, calls):
                 runpy.run_path(str(path), run_name="__main__")
         except _Enough:
             recording.cut("an optimizer's step")
@@ -97,7 +97,8 @@ def record(
         except Exception as error:
             stopped = CheckError(f"{path} raised {type(error).__name__} at {_place(error, path)}: {_first_line(error)}")
             stopped.__cause__ = error
-        found = redirects()
+        found = [Finding("redirect", "torchrun's environment", f"{path}:{needed_at}", 1)] if needed_at else []
+        found += redirects()
     if stopped is not None and not recording.programs:
         raise stopped
     if stopped is not None:

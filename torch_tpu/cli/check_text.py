@@ -176,7 +176,7 @@ def show(report: Report, console: Console) -> None:
         for f in reads[:10]:
             console.print(Text(f"  {f.count} x {f.what} at {_where(f.where)}"))
     if report.redirects:
-        console.print("Sent to tpu:")
+        console.print("Sent to tpu, or to one process:")
         for f in report.redirects[:10]:
             console.print(Text(f"  {f.what} at {_where(f.where)}"))
     for note in notes(report):
