@@ -356,7 +356,7 @@ def mlp() -> dict[str, float]:
     """Microseconds of a training step of a small MLP, batch 8 (mlp.py), optimizer included."""
     import torch
 
-    from benchmarks.mlp import make_jax_step, make_step
+    from benchmarks.mlp import make_compiled_step, make_jax_step, make_step
 
     n = 200
 
@@ -376,8 +376,8 @@ def mlp() -> dict[str, float]:
         return run
 
     candidates = {
-        "torch.compile, us": timed(make_step(compiled=True), lambda _: torch.tpu.synchronize()),
-        "DeferAndFuse, us": timed(make_step(compiled=False), lambda _: torch.tpu.synchronize()),
+        "torch.compile, us": timed(make_compiled_step(), lambda _: torch.tpu.synchronize()),
+        "DeferAndFuse, us": timed(make_step(), lambda _: torch.tpu.synchronize()),
     }
     if importlib.util.find_spec("jax"):
         candidates["jax.jit, us"] = timed(make_jax_step(), lambda loss: loss.block_until_ready())

@@ -6,36 +6,52 @@ Three layers of width 256 over 784 inputs. ``make_jax_step`` is the same maths u
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.optim.adamw import adamw
 
 BATCH, INPUTS, WIDTH, CLASSES, RATE = 8, 784, 256, 10, 1e-3
 
 
-def make_step(compiled: bool):
-    """A function that makes one training step and returns its loss; compiled with its optimizer, or recorded."""
+def _model_and_batch():
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Linear(INPUTS, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, CLASSES)
     ).to("tpu")
-    parameters = list(model.parameters())
-    # Steps counted on the device: a count on the host would keep the optimizer out of the program.
-    optimizer = torch.optim.AdamW(parameters, lr=RATE, capturable=True)
-    x, y = torch.randn(BATCH, INPUTS).to("tpu"), torch.randint(0, CLASSES, (BATCH,)).to("tpu")
+    return model, torch.randn(BATCH, INPUTS).to("tpu"), torch.randint(0, CLASSES, (BATCH,)).to("tpu")
 
-    def loss_and_gradients():
-        loss = F.cross_entropy(model(x), y)
-        return loss.detach(), torch.autograd.grad(loss, parameters)
 
-    update = optimizer.step
-    if compiled:
-        torch._dynamo.config.trace_autograd_ops = True  # forward and backward in one graph
-        loss_and_gradients, update = torch.compile(loss_and_gradients, fullgraph=True), torch.compile(optimizer.step)
+def make_step():
+    """A function that makes one training step, as users write it, and returns its loss."""
+    model, x, y = _model_and_batch()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
 
     def step() -> torch.Tensor:
-        loss, gradients = loss_and_gradients()
-        for p, g in zip(parameters, gradients, strict=True):
-            p.grad = g
-        update()
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
         return loss
+
+    return step
+
+
+def make_compiled_step():
+    """The same as one compiled graph: forward, backward, and AdamW in PyTorch's functional form."""
+    model, x, y = _model_and_batch()
+    parameters = list(model.parameters())
+    first, second = ([torch.zeros_like(p) for p in parameters] for _ in range(2))
+    steps = [torch.zeros((), device="tpu") for _ in parameters]
+    torch._dynamo.config.trace_autograd_ops = True  # lets Dynamo put the backward into the graph
+
+    @torch.compile(fullgraph=True)
+    def step() -> torch.Tensor:
+        loss = F.cross_entropy(model(x), y)
+        gradients = list(torch.autograd.grad(loss, parameters))
+        with torch.no_grad():
+            adamw(
+                parameters, gradients, first, second, [], steps, foreach=True, capturable=True, amsgrad=False,
+                beta1=0.9, beta2=0.999, lr=RATE, weight_decay=0.01, eps=1e-8, maximize=False,
+            )  # fmt: skip
+        return loss.detach()
 
     return step
 

@@ -3,9 +3,11 @@ layer(pjrt
   csrc/pjrt/client.cpp
   csrc/pjrt/errors.cpp
   csrc/pjrt/host_blocks.cpp
+  csrc/pjrt/large_blocks.cpp
   csrc/pjrt/options.cpp
   csrc/pjrt/phase_compile.cpp
   csrc/pjrt/plugin.cpp
+  csrc/pjrt/small_blocks.cpp
   csrc/pjrt/topology.cpp)
 layer(stablehlo
   csrc/stablehlo/compose.cpp

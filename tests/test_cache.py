@@ -80,7 +80,7 @@ def test_a_second_process_compiles_nothing_and_gets_the_same_numbers(folder):
 
 
 def test_a_program_from_disk_runs_on_every_device(folder):
-    run(SMALL, folder)
+    run(SMALL, folder, TORCH_TPU_DEVICE_COUNT="2")
     code = """
         import torch, torch_tpu
         x = [(torch.ones(3, device=f"tpu:{i}") * 2).tolist() for i in range(2)]

@@ -73,6 +73,16 @@ def test_a_slice_of_a_storage_is_refused():
 
 
 @pytest.mark.skipif(torch_tpu.platform() != "cpu", reason="host memory of the CPU plugin")
+def test_small_results_of_many_sizes_keep_apart():
+    with torch_tpu.mode("strict"):
+        tensors = [torch.full((n,), float(n), device="tpu") for n in range(1, 1100, 7) for _ in range(3)]
+        del tensors[::3]
+        tensors += [torch.full((n,), float(n), device="tpu") for n in range(2, 1100, 7)]
+    for t in tensors:
+        assert torch.equal(t.cpu(), torch.full(t.shape, float(len(t))))
+
+
+@pytest.mark.skipif(torch_tpu.platform() != "cpu", reason="host memory of the CPU plugin")
 def test_large_host_blocks_are_kept_for_the_next_execution():
     x = torch.zeros(16 << 20, device="tpu")  # 64 MB
 

@@ -68,7 +68,7 @@ struct CellAllocator final : c10::DeviceAllocator {
 
   bool initialized() override { return true; }
   // Nothing is cached: a buffer is freed when the last value that needs it goes.
-  void emptyCache(c10::MempoolId_t) override { pjrt::release_large_blocks(); }
+  void emptyCache(c10::MempoolId_t) override { pjrt::release_host_blocks(); }
   void recordStream(const c10::DataPtr&, c10::Stream) override {}
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
     const auto counts = read_memory(checked_device(device));

@@ -226,9 +226,10 @@ void Client::execute(PJRT_LoadedExecutable* executable, c10::ArrayRef<PJRT_Buffe
   options.num_non_donatable_input_indices = not_donated.size();
   PJRT_Buffer* const* argument_list = arguments.data();
   PJRT_Buffer** output_list = outputs.data();
+  // A portable program must be told its device, for which plugins copy its compile options at each execution.
   PJRT_CALL(PJRT_LoadedExecutable_Execute, .executable = executable, .options = &options,
             .argument_lists = &argument_list, .num_devices = 1, .num_args = arguments.size(),
-            .output_lists = &output_list, .execute_device = devices_[device]);
+            .output_lists = &output_list, .execute_device = runs_portable() ? devices_[device] : nullptr);
   for (size_t i = 0; i < outputs.size(); ++i) {
     results[i].reset(outputs[i]);
   }

@@ -6,116 +6,40 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <list>
-#include <mutex>
+
+#include "pjrt/large_blocks.h"
+#include "pjrt/small_blocks.h"
 
 namespace torch_tpu::pjrt {
 namespace {
 
-constexpr size_t kHugePage = size_t{2} << 20;
-constexpr size_t kLarge = size_t{8} << 20;  // smaller blocks stay with the C library, which keeps those itself
+// Null where neither cache serves such a block.
+void* take(size_t alignment, size_t n) {
+  if (n <= SmallBlocks::kLargest && alignment <= SmallBlocks::kAlignment) return SmallBlocks::get().take(n);
+  if (n >= LargeBlocks::kSmallest && alignment <= LargeBlocks::kHugePage) return LargeBlocks::get().take(n);
+  return nullptr;
+}
 
-size_t whole_pages(size_t n) { return (n + kHugePage - 1) / kHugePage * kHugePage; }
-
-class Blocks {
- public:
-  static Blocks& get() {
-    static auto* blocks = new Blocks;  // outlives the plugin's threads
-    return *blocks;
-  }
-
-  // Null if there is no memory.
-  void* take(size_t n) {
-    n = whole_pages(n);
-    const std::lock_guard lock(mutex_);
-    for (auto it = free_.begin(); it != free_.end(); ++it) {
-      if (it->size < n || it->size > n + n / 4) continue;
-      void* start = it->start;
-      idle_ -= it->size;
-      used_.splice(used_.begin(), free_, it);
-      return start;
-    }
-    void* start = map(n);
-    if (start != nullptr) used_.push_front({start, n});
-    return start;
-  }
-
-  // False if the block is not one of ours.
-  bool give_back(void* start) {
-    const std::lock_guard lock(mutex_);
-    for (auto it = used_.begin(); it != used_.end(); ++it) {
-      if (it->start != start) continue;
-      idle_ += it->size;
-      free_.splice(free_.begin(), used_, it);
-      trim(most_idle_);
-      return true;
-    }
-    return false;
-  }
-
-  void release() {
-    const std::lock_guard lock(mutex_);
-    trim(0);
-  }
-
- private:
-  struct Block {
-    void* start;
-    size_t size;
-  };
-
-  // Aligned to huge pages, and asking for them: one page fault for 512.
-  static void* map(size_t n) {
-    char* raw =
-        static_cast<char*>(mmap(nullptr, n + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    if (raw == MAP_FAILED) return nullptr;
-    const size_t before = whole_pages(reinterpret_cast<uintptr_t>(raw)) - reinterpret_cast<uintptr_t>(raw);
-    if (before > 0) munmap(raw, before);
-    char* start = raw + before;
-    munmap(start + n, kHugePage - before);
-    madvise(start, n, MADV_HUGEPAGE);
-    return start;
-  }
-
-  // REQUIRES: the lock is held.
-  void trim(size_t most) {
-    while (idle_ > most && !free_.empty()) {
-      munmap(free_.back().start, free_.back().size);
-      idle_ -= free_.back().size;
-      free_.pop_back();
-    }
-  }
-
-  std::mutex mutex_;
-  std::list<Block> used_, free_;  // most recently used first
-  size_t idle_ = 0;               // bytes of free_
-  const size_t most_idle_ =
-      static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE)) / 4;
-};
-
-int keeping_posix_memalign(void** out, size_t alignment, size_t n) {
-  if (n >= kLarge && alignment <= kHugePage) {
-    if (void* block = Blocks::get().take(n)) {
-      *out = block;
-      return 0;
-    }
-    return ENOMEM;
+int caching_posix_memalign(void** out, size_t alignment, size_t n) {
+  if (void* block = take(alignment, n)) {
+    *out = block;
+    return 0;
   }
   return posix_memalign(out, alignment, n);
 }
 
-void* keeping_aligned_alloc(size_t alignment, size_t n) {
-  if (n >= kLarge && alignment <= kHugePage) return Blocks::get().take(n);
-  return std::aligned_alloc(alignment, n);
+void* caching_aligned_alloc(size_t alignment, size_t n) {
+  void* block = take(alignment, n);
+  return block != nullptr ? block : std::aligned_alloc(alignment, n);
 }
 
-void keeping_free(void* block) {
-  const bool maybe_ours = block != nullptr && reinterpret_cast<uintptr_t>(block) % kHugePage == 0;
-  if (maybe_ours && Blocks::get().give_back(block)) return;
+void caching_free(void* block) {
+  if (SmallBlocks::get().owns(block)) return SmallBlocks::get().give_back(block);
+  const bool maybe_large = block != nullptr && reinterpret_cast<uintptr_t>(block) % LargeBlocks::kHugePage == 0;
+  if (maybe_large && LargeBlocks::get().give_back(block)) return;
   std::free(block);
 }
 
@@ -124,11 +48,11 @@ struct Replacement {
   void* function;
 };
 
-// free comes first: the C library's must never see a block of the cache.
+// free comes first: the C library's must never see a block of ours.
 const Replacement kReplacements[] = {
-    {"free", reinterpret_cast<void*>(&keeping_free)},
-    {"posix_memalign", reinterpret_cast<void*>(&keeping_posix_memalign)},
-    {"aligned_alloc", reinterpret_cast<void*>(&keeping_aligned_alloc)},
+    {"free", reinterpret_cast<void*>(&caching_free)},
+    {"posix_memalign", reinterpret_cast<void*>(&caching_posix_memalign)},
+    {"aligned_alloc", reinterpret_cast<void*>(&caching_aligned_alloc)},
 };
 
 #if defined(__x86_64__)
@@ -188,7 +112,7 @@ bool write_slot(void** slot, void* function) {
 
 }  // namespace
 
-bool keep_large_blocks(void* library) {
+bool cache_host_blocks(void* library) {
   link_map* map = nullptr;
   if (dlinfo(library, RTLD_DI_LINKMAP, static_cast<void*>(&map)) != 0) return false;
   const Imports imports = imports_of(*map);
@@ -209,6 +133,6 @@ bool keep_large_blocks(void* library) {
   return true;
 }
 
-void release_large_blocks() { Blocks::get().release(); }
+void release_host_blocks() { LargeBlocks::get().release(); }
 
 }  // namespace torch_tpu::pjrt

@@ -72,7 +72,7 @@ std::string Client::encode(const CompileOptions& options) {
     build.integer(kUseSpmdPartitioning, 1);
   }
   proto.bytes(kExecutableBuildOptions, build.text());
-  if (options.partitions == 1) {
+  if (options.partitions == 1 && (compiles_for_tpu() || get().runs_portable())) {
     proto.integer(kCompilePortableExecutable, 1);
   }
   const auto set = [&proto](std::string_view name, auto... value) {
@@ -88,7 +88,6 @@ std::string Client::encode(const CompileOptions& options) {
   }
   // The default of every CPU plugin tried drops NaN in maximum and minimum.
   set("xla_cpu_enable_fast_min_max", kBoolField, 0);
-  set("xla_cpu_enable_fast_math", kBoolField, 0);
   if (options.fast) {
     set("xla_backend_optimization_level", kIntField, 0);
     // The emitters for fusions cost more to set up than a small program does to compile without them.

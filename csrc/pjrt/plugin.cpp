@@ -67,7 +67,7 @@ bool has_google_pci_device() {
 }
 
 bool file_exists(const std::string& path) {
-  struct stat info{};
+  struct stat info {};
   return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
 }
 
@@ -111,7 +111,7 @@ const PJRT_Api* open_plugin(const std::string& path) {
     TORCH_CHECK(false, "tpu: the PJRT plugin ", path,
                 " does not load: ", reason == nullptr ? "no reason given" : reason, ".", kChooseAnother);
   }
-  if (!is_libtpu(path)) keep_large_blocks(library);
+  if (!is_libtpu(path)) cache_host_blocks(library);
   using GetApi = const PJRT_Api* (*)();
   const auto get_api = reinterpret_cast<GetApi>(dlsym(library, "GetPjrtApi"));
   TORCH_CHECK(get_api != nullptr, "tpu: ", path, " is not a PJRT plugin: it has no function GetPjrtApi.",

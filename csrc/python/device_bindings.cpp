@@ -55,7 +55,7 @@ void bind_device(py::module_& m) {
     }();
     return py::make_tuple(counts(snapshot.bytes), counts(snapshot.buffers));
   });
-  m.def("empty_cache", &pjrt::release_large_blocks);
+  m.def("empty_cache", &pjrt::release_host_blocks);
   m.def("reset_peak_memory", &reset_peak_memory, py::call_guard<py::gil_scoped_release>());
   m.def("reset_accumulated_memory", [](int device) { MemoryCounters::reset_accumulated(checked_device(device)); });
   m.def("default_generator",
