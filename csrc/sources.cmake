@@ -28,6 +28,7 @@ layer(lowerings
   csrc/lowerings/activation_backward.cpp
   csrc/lowerings/adaptive_pool.cpp
   csrc/lowerings/attention.cpp
+  csrc/lowerings/attention_tiles.cpp
   csrc/lowerings/batch_norm.cpp
   csrc/lowerings/bessel.cpp
   csrc/lowerings/binary.cpp
@@ -64,6 +65,7 @@ layer(lowerings
   csrc/lowerings/norm.cpp
   csrc/lowerings/optimizer.cpp
   csrc/lowerings/padding.cpp
+  csrc/lowerings/partition.cpp
   csrc/lowerings/pointwise.cpp
   csrc/lowerings/polynomial.cpp
   csrc/lowerings/pool.cpp

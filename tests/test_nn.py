@@ -201,7 +201,11 @@ def test_attention(name):
     with Called() as called:
         actual = attend("tpu")
     assert fused is None or (FLASH in called.names) == fused
-    assert_same(actual, attend("cpu"), 2e-5)
+    expected = attend("cpu")
+    if name == "value-size":  # served by another op than on the CPU, with other strides
+        torch.testing.assert_close([x.cpu() for x in actual], expected, rtol=1e-4, atol=2e-5)
+    else:
+        assert_same(actual, expected, 2e-5)
     assert torch_tpu.counters()["fallbacks"] == fallbacks
 
 

@@ -17,6 +17,7 @@
 #include "exec/capture.h"
 #include "exec/counters.h"
 #include "exec/policy.h"
+#include "lowerings/partition.h"
 
 namespace torch_tpu {
 
@@ -247,7 +248,7 @@ void RowKernel::gather(Gathered& g, const Stack& stack) const {
   const size_t base = stack.size() - variant_.kinds.size();
   if (variant_.row->range) push_range_length(g, stack, base);
   g.key.push_back(static_cast<int64_t>(c10::get_default_dtype_as_scalartype()) |
-                  static_cast<int64_t>(AbstractSession::active() != nullptr) << 8);
+                  (AbstractSession::active() != nullptr ? batch_parts() : 0) << 8);
   if (variant_.row->observed.precision) g.key.push_back(static_cast<int64_t>(matmul_precision()));
   for (const auto i : c10::irange(variant_.kinds.size())) {
     const IValue& value = stack[base + i];

@@ -1,70 +1,50 @@
-// Scaled dot product attention as one op, with the gradient that recomputes the probabilities from the
-// saved log-sum-exp, so that no (L, S) matrix lives between forward and backward. These are PyTorch's
-// ops for the CPU, which scaled_dot_product_attention calls where the backend chooses flash attention.
-// Fewer key heads than query heads serve groups of query heads. Scores are float32 or wider.
+// Scaled dot product attention as one op, with the gradient that recomputes the probabilities from the saved
+// log-sum-exp, so that no (L, S) matrix lives between forward and backward (attention_tiles.h: nor within them).
+// The ops for the CPU are what scaled_dot_product_attention calls where the backend chooses flash attention; the
+// project's own serve its overrideable form, which also has dropout and a gradient of the mask.
 #include <c10/util/Exception.h>
 
 #include <cmath>
 #include <limits>
 
-#include "lowerings/contract.h"
+#include "lowerings/attention_tiles.h"
 #include "lowerings/families.h"
+#include "lowerings/partition.h"
 #include "stablehlo/compose.h"
 
 namespace torch_tpu {
 
 namespace {
 
-// query (B, Hk, G, L, E), key and value (B, Hk, S, E): query head h uses key head h / G.
-struct Problem {
-  Value query, key, value;
-  Value scores;  // (B, Hk, G, L, S), scaled and masked
-  Value scale;   // of scores' type
-  Dims heads() const { return {query.dim(0), query.dim(1) * query.dim(2)}; }
-};
-
-const DotDims kScores{{0, 1}, {0, 1}, {4}, {3}};        // (.., L, E) x (.., S, E)
-const DotDims kMixed{{0, 1}, {0, 1}, {4}, {2}};         // (.., L, S) x (.., S, E)
-const DotDims kToKeys{{0, 1}, {0, 1}, {2, 3}, {2, 3}};  // over the group and L: (.., G, L, S) x (.., G, L, E)
-
 Value grouped(Emitter& e, const Value& x, int64_t key_heads) {
   return e.reshape(x, {x.dim(0), key_heads, key_heads == 0 ? 0 : x.dim(1) / key_heads, x.dim(2), x.dim(3)});
 }
 
-Problem problem_of(Emitter& e, const Call& c) {
-  Problem p;
-  p.key = c.tensor("key");
-  p.value = c.tensor("value");
+// A mask that broadcasts to (B, H, L, S), with its heads in groups.
+Value grouped_mask(Emitter& e, const Value& mask, int64_t key_heads) {
+  Dims dims(4 - mask.rank(), 1);
+  dims.append(mask.dims().begin(), mask.dims().end());
+  const bool by_head = dims[1] != 1;
+  return e.reshape(mask, {dims[0], by_head ? key_heads : 1, by_head ? dims[1] / key_heads : 1, dims[2], dims[3]});
+}
+
+Attention attention_of(Emitter& e, const Call& c) {
+  Attention a;
   const Value query = c.tensor("query");
-  p.query = grouped(e, query, p.key.dim(1));
-  Value scores = contract(e, p.query, p.key, kScores, c.precision());
-  const Type type = scores.type;
-  p.scale = c.is_number("scale") ? c.number("scale", type)
-                                 : e.constant(1 / std::sqrt(static_cast<double>(query.dim(3))), type);
-  scores = e.multiply(scores, p.scale);
-
-  const Value never = e.constant(-std::numeric_limits<double>::infinity(), type);
-  if (c.has("attn_mask")) {
-    const Value mask = c.tensor("attn_mask");
-    const Dims full = {query.dim(0), query.dim(1), type.dims[3], type.dims[4]};
-    const Value over_heads = e.reshape(broadcast_to(e, mask, full), type.dims);
-    scores = mask.dtype() == at::kBool ? e.select(over_heads, scores, never)
-                                       : e.add(scores, e.convert(over_heads, type.dtype));
-  }
-  if (c.flag("is_causal")) {
-    const Type index = type.with(at::kInt);
-    scores = e.select(e.compare("GE", e.iota(index, 3), e.iota(index, 4)), scores, never);
-  }
-  p.scores = scores;
-  return p;
+  a.key = c.tensor("key");
+  a.value = c.tensor("value");
+  a.query = grouped(e, query, a.key.dim(1));
+  const at::ScalarType wide = opmath(query.dtype());
+  a.scale = c.is_number("scale") ? c.number("scale", wide)
+                                 : scalar(e, 1 / std::sqrt(static_cast<double>(query.dim(3))), wide);
+  if (c.has("attn_mask")) a.mask = grouped_mask(e, c.tensor("attn_mask"), a.key.dim(1));
+  a.causal = c.flag("is_causal");
+  a.precision = c.precision();
+  return a;
 }
 
-// exp(scores - by_row): a row that is wholly masked gives zeros.
-Value exponentials(Emitter& e, const Value& scores, const Value& by_row) {
-  const Value masked = e.compare("EQ", by_row, e.constant_like(-std::numeric_limits<double>::infinity(), by_row));
-  const Value shift = e.select(masked, e.constant_like(0, by_row), by_row);
-  return e.unary("exponential", e.subtract(scores, broadcast_along(e, shift, scores.dims(), {4})));
-}
+// Results of the same op for nothing to attend to.
+bool is_empty(const Call& c) { return c.tensor("query").type.numel() == 0 || c.tensor("key").type.numel() == 0; }
 
 std::vector<Type> attention_types(const Call& c) {
   const Value query = c.tensor("query");
@@ -73,53 +53,100 @@ std::vector<Type> attention_types(const Call& c) {
   return {query.type.with(out), Type(opmath(query.dtype()), {query.dim(0), query.dim(1), query.dim(2)})};
 }
 
-Values lower_flash_attention(Emitter& e, const Call& c) {
-  TORCH_CHECK_NOT_IMPLEMENTED(c.equals("dropout_p", 0),
-                              "tpu: fused attention has no dropout.\nUse scaled_dot_product_attention, which has.");
+Values forward(Emitter& e, const Call& c, const Attention& a) {
   const std::vector<Type> types = attention_types(c);
-  if (types[0].numel() == 0 || c.tensor("key").type.numel() == 0) {
-    return {e.constant(0, types[0]), e.constant(-std::numeric_limits<double>::infinity(), types[1])};
-  }
-  const Problem p = problem_of(e, c);
-  const Value highest = max(e, p.scores, {4});
-  const Value weights = exponentials(e, p.scores, highest);
-  const Value total = sum(e, weights, {4});
-  const Value none = e.compare("EQ", total, at::Scalar(0));
-  const Value mixed = contract(e, e.convert(weights, p.value.dtype()), p.value, kMixed, c.precision());
-  const Value divisor = e.select(none, e.constant_like(1, total), total);
-  const Value out = e.divide(mixed, broadcast_along(e, divisor, mixed.dims(), {4}));
-  const Value log_sum = e.add(highest, e.unary("log", divisor));
-  return {e.convert(e.reshape(out, types[0].dims), types[0].dtype), e.reshape(log_sum, types[1].dims)};
+  const AttentionResult r = attend(e, a, tile_size(a, batch_parts()));
+  return {e.reshape(r.out, types[0].dims), e.reshape(r.log_sum, types[1].dims)};
 }
 
-std::vector<Type> attention_gradient_types(const Call& c) {
-  return {c.tensor("query").type, c.tensor("key").type, c.tensor("value").type};
+Values nothing_attended(Emitter& e, const Call& c) {
+  const std::vector<Type> types = attention_types(c);
+  return {e.constant(0, types[0]), e.constant(-std::numeric_limits<double>::infinity(), types[1])};
+}
+
+AttentionGradients backward(Emitter& e, const Call& c, const Attention& a, bool with_mask) {
+  const int64_t key_heads = a.key.dim(1);
+  const Dims rows(a.query.dims().begin(), a.query.dims().begin() + 4);
+  const AttentionResult result{grouped(e, c.tensor("out"), key_heads),
+                               e.reshape(e.convert(c.tensor("logsumexp"), a.wide()), rows)};
+  const Value grad = grouped(e, e.convert(c.tensor("grad_out"), a.query.dtype()), key_heads);
+  AttentionGradients g = attend_backward(e, a, result, grad, with_mask, tile_size(a, batch_parts()));
+  g.query = e.reshape(g.query, c.tensor("query").dims());
+  return g;
+}
+
+// --- PyTorch's ops for the CPU
+
+Values lower_flash_attention(Emitter& e, const Call& c) {
+  TORCH_CHECK_NOT_IMPLEMENTED(c.equals("dropout_p", 0),
+                              "tpu: this op has no dropout.\nUse scaled_dot_product_attention, which has.");
+  return is_empty(c) ? nothing_attended(e, c) : forward(e, c, attention_of(e, c));
 }
 
 Values lower_flash_attention_backward(Emitter& e, const Call& c) {
-  const std::vector<Type> types = attention_gradient_types(c);
-  const Value grad_out = c.tensor("grad_out");
-  if (grad_out.type.numel() == 0 || types[1].numel() == 0) {
-    return {e.constant(0, types[0]), e.constant(0, types[1]), e.constant(0, types[2])};
+  if (is_empty(c) || c.tensor("grad_out").type.numel() == 0) {
+    return {e.constant(0, c.tensor("query").type), e.constant(0, c.tensor("key").type),
+            e.constant(0, c.tensor("value").type)};
   }
-  const Problem p = problem_of(e, c);
-  const at::ScalarType narrow = p.query.dtype();
-  const at::ScalarType wide = p.scores.dtype();
-  const Value grad = grouped(e, e.convert(grad_out, narrow), p.key.dim(1));
-  const Value out = grouped(e, c.tensor("out"), p.key.dim(1));
-  const Dims rows(p.scores.dims().begin(), p.scores.dims().begin() + 4);
-  const Value weights = exponentials(e, p.scores, e.reshape(e.convert(c.tensor("logsumexp"), wide), rows));
+  const AttentionGradients g = backward(e, c, attention_of(e, c), false);
+  return {g.query, g.key, g.value};
+}
 
-  const Value along = sum(e, e.multiply(e.convert(grad, wide), e.convert(out, wide)), {4});
-  const Value grad_weights = contract(e, grad, p.value, kScores, c.precision());
-  Value grad_scores = e.subtract(grad_weights, broadcast_along(e, along, grad_weights.dims(), {4}));
-  grad_scores = e.convert(e.multiply(e.multiply(weights, grad_scores), p.scale), narrow);
+// --- the project's own, which the overrideable form calls
 
-  const Value grad_query = contract(e, grad_scores, p.key, kMixed, c.precision());
-  const Value grad_key = contract(e, grad_scores, p.query, kToKeys, c.precision());
-  const Value grad_value = contract(e, e.convert(weights, narrow), grad, kToKeys, c.precision());
-  return {e.convert(e.reshape(grad_query, types[0].dims), types[0].dtype), e.convert(grad_key, types[1].dtype),
-          e.convert(grad_value, types[2].dtype)};
+Value seed_word(Emitter& e, const Value& bits, int64_t i) {
+  return e.bitcast(e.reshape(e.slice(bits, {i}, {i + 1}), {}), Type(at::kLong, {}));
+}
+
+Value seed_of(Emitter& e, const Value& key, const Value& counter) {
+  const auto word = [&](const Value& x) { return e.reshape(e.bitcast(x, Type(at::kUInt64, {})), {1}); };
+  return e.concatenate({word(key), word(counter)}, 0);
+}
+
+Values lower_attention(Emitter& e, const Call& c) {
+  const bool drops = !c.equals("dropout_p", 0);
+  const Value seed = drops ? c.random_bits(at::kUInt64, {2}) : e.list({0, 0}, at::kUInt64);
+  Values results;
+  if (is_empty(c)) {
+    results = nothing_attended(e, c);
+  } else {
+    Attention a = attention_of(e, c);
+    if (drops) a.seed = seed, a.dropout = c.number("dropout_p", at::kFloat);
+    results = forward(e, c, a);
+  }
+  results.insert(results.end(), {seed_word(e, seed, 0), seed_word(e, seed, 1)});
+  return results;
+}
+
+std::vector<Type> own_attention_types(const Call& c) {
+  std::vector<Type> types = attention_types(c);
+  types.insert(types.end(), 2, Type(at::kLong, {}));
+  return types;
+}
+
+std::vector<Type> own_attention_gradient_types(const Call& c) {
+  const Type mask = c.flag("mask_gradient") ? c.tensor("attn_mask").type : Type(at::ScalarType::Undefined, {});
+  return {c.tensor("query").type, c.tensor("key").type, c.tensor("value").type, mask};
+}
+
+Values lower_attention_backward(Emitter& e, const Call& c) {
+  const std::vector<Type> types = own_attention_gradient_types(c);
+  const bool with_mask = c.flag("mask_gradient");
+  if (is_empty(c) || c.tensor("grad_out").type.numel() == 0) {
+    Values zeros;
+    for (size_t i = 0; i < (with_mask ? 4 : 3); ++i) zeros.push_back(e.constant(0, types[i]));
+    zeros.resize(4);
+    return zeros;
+  }
+  Attention a = attention_of(e, c);
+  if (!c.equals("dropout_p", 0)) {
+    a.seed = seed_of(e, c.tensor("philox_seed"), c.tensor("philox_offset"));
+    a.dropout = c.number("dropout_p", at::kFloat);
+  }
+  const AttentionGradients g = backward(e, c, a, with_mask);
+  Value mask;
+  if (with_mask) mask = e.convert(e.reshape(g.mask, types[3].dims), types[3].dtype);
+  return {g.query, g.key, g.value, mask};
 }
 
 }  // namespace
@@ -127,6 +154,8 @@ Values lower_flash_attention_backward(Emitter& e, const Call& c) {
 void add_attention(Table& t) {
   t.add("aten::_scaled_dot_product_flash_attention_for_cpu", lower_flash_attention);
   t.add("aten::_scaled_dot_product_flash_attention_for_cpu_backward", lower_flash_attention_backward);
+  t.add("torch_tpu::attention", lower_attention).with_shape(own_attention_types).draws_random();
+  t.add("torch_tpu::attention_backward", lower_attention_backward).with_shape(own_attention_gradient_types);
 }
 
 }  // namespace torch_tpu

@@ -8,6 +8,7 @@
 
 #include "aten/factories.h"
 #include "exec/abstract.h"
+#include "lowerings/partition.h"
 #include "python/bindings.h"
 #include "python/places.h"
 
@@ -66,6 +67,7 @@ void bind_abstract(py::module_& m) {
       return {value.has_value(), value.value_or(0)};
     });
   });
+  m.def("set_batch_parts", &set_batch_parts);
   m.def("is_users_code", &is_users_code);
   m.def("abstract_active", [] { return AbstractSession::active() != nullptr; });
   m.def("abstract_end", [] {

@@ -145,6 +145,7 @@ def check(
             targets[0],
             values,
             on_read,
+            targets[0].devices if shard == "fsdp" else 1,
         )
         seconds = time.monotonic() - start
         steps = recording.programs[before:] or [p for p in recording.programs if p.runs > 1] or recording.programs
@@ -156,8 +157,9 @@ def capture(
     target: hardware.Slice,
     values: Mapping[str, float] | None,
     on_read: str,
+    batch_parts: int = 1,
 ) -> tuple[Recording, int]:
-    with topology(target, values=values, on_read=on_read) as recording:
+    with topology(target, values=values, on_read=on_read, batch_parts=batch_parts) as recording:
         before = body(recording)
     return recording, before
 

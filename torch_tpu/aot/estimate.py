@@ -8,11 +8,14 @@ run. Nothing here was measured on a TPU: docs/check.md says what the figures are
 
 import json
 from collections import defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from torch_tpu.aot.hardware import Chip
 from torch_tpu.aot.hlo import HBM, Line, Module, plain_bytes, shape_bytes
+from torch_tpu.aot.trips import Frame, Loops
 
 MXU_EFFICIENCY = 0.75
 HBM_EFFICIENCY = 0.85
@@ -49,7 +52,7 @@ class Step:
     name: str
     opcode: str
     line: Line
-    runs: int
+    runs: float
     seconds: float
     flops: float
     bytes: float
@@ -92,11 +95,11 @@ class _Walk:
         self._module = module
         self._chip = chip
         self._result = Estimate()
-        self._roofline = 0.0
+        self._loops = Loops(module)
 
     def run(self) -> Estimate:
         result, chip = self._result, self._chip
-        self._computation(self._module.entry, 1)
+        self._computation(self._module.entry, 1, lambda: [{}])
         result.lower = max(
             result.passes / chip.flops, result.bytes / chip.hbm_bandwidth, self._link_seconds(result.link_bytes)
         )
@@ -106,20 +109,18 @@ class _Walk:
     def _link_seconds(self, amount: float) -> float:
         return amount / self._chip.ici_bandwidth
 
-    def _computation(self, computation: Any, runs: int) -> None:
+    def _computation(self, computation: Any, runs: float, frames: Callable[[], list[Frame] | None]) -> None:
+        """Adds a computation that runs so often. ``frames``: what steers its loops, of which each stands for as many runs."""
         pending = 0.0  # seconds of HBM that asynchronous copies still need
         for instruction in self._module.scheduled(computation):
             opcode = instruction.opcode
             if opcode in _FREE:
                 continue
             if opcode == "while":
-                trips = self._module.trip_count(instruction)
-                if trips is None:
-                    self._result.unknown_loops += 1
-                self._computation(self._module.computations[instruction.called_computation_ids[0]], runs * (trips or 1))
+                self._loop(instruction, runs, frames)
             elif opcode in ("call", "conditional"):
                 for called in instruction.called_computation_ids[-1:]:
-                    self._computation(self._module.computations[called], runs)
+                    self._computation(self._module.computations[called], runs, lambda: None)
             elif opcode in _ASYNC:
                 moved = self._copied(instruction)
                 self._result.bytes += moved * runs
@@ -131,6 +132,17 @@ class _Walk:
         self._result.expected += pending * runs
         self._result.seconds_by_bound["HBM"] += pending * runs
 
+    def _loop(self, loop: Any, runs: float, frames: Callable[[], list[Frame] | None]) -> None:
+        outside = cache(frames)
+        inside = cache(lambda: None if outside() is None else self._loops.frames(loop, outside()))
+        trips = self._module.trip_count(loop)
+        if trips is None and inside() is not None:
+            trips = len(inside()) / len(outside())
+        if trips is None:
+            self._result.unknown_loops += 1
+            trips = 1
+        self._computation(self._module.computations[loop.called_computation_ids[0]], runs * trips, inside)
+
     def _copied(self, instruction: Any) -> float:
         """Bytes that an asynchronous copy moves from or to HBM: the smaller side is what moves."""
         operands = sum(plain_bytes(o.shape) for o in self._module.operands(instruction))
@@ -138,9 +150,11 @@ class _Walk:
         moved = min((plain_bytes(s) for s in results if s.dimensions), default=operands)
         return min(moved, operands) if operands else moved
 
-    def _step(self, instruction: Any, runs: int) -> float:
+    def _step(self, instruction: Any, runs: float) -> float:
         """Adds one instruction; returns the seconds a run of it leaves HBM idle."""
         result, chip, module = self._result, self._chip, self._module
+        if self._is_scalar(instruction):
+            return 0.0
         opcode = instruction.opcode.removesuffix("-start")
         flops, passes = module.matmul_flops(instruction)
         moved = self._hbm_bytes(instruction)
@@ -169,7 +183,12 @@ class _Walk:
         self._add(instruction, runs, seconds, flops, moved, bound)
         return seconds - hbm
 
-    def _collective(self, instruction: Any, opcode: str, runs: int) -> float:
+    def _is_scalar(self, instruction: Any) -> bool:
+        """True for single numbers made of single numbers, such as a loop's count: the scalar core's, beside the rest."""
+        made = (instruction, *self._module.operands(instruction))
+        return not (instruction.custom_call_target or any(i.shape.dimensions or i.shape.tuple_shapes for i in made))
+
+    def _collective(self, instruction: Any, opcode: str, runs: float) -> float:
         sizes = [plain_bytes(instruction.shape), *(plain_bytes(o.shape) for o in self._module.operands(instruction))]
         n = max((len(g.replica_ids) for g in instruction.replica_groups), default=2)
         moved = max(sizes) * _COLLECTIVES[opcode](max(n, 2))
@@ -182,7 +201,7 @@ class _Walk:
         self._add(instruction, runs, seconds, 0, moved, "ICI")
         return seconds
 
-    def _add(self, instruction: Any, runs: int, seconds: float, flops: float, moved: float, bound: str) -> None:
+    def _add(self, instruction: Any, runs: float, seconds: float, flops: float, moved: float, bound: str) -> None:
         self._result.steps.append(
             Step(
                 instruction.name,
@@ -211,48 +230,40 @@ class _Walk:
             whole = shape_bytes(operand.shape, HBM)
             if not whole:
                 continue
-            part = self._read_by_fusion(instruction, position) if instruction.opcode == "fusion" else None
-            if part is None:
-                read += whole
-            else:
-                read += min(part, whole)
-                if (
-                    part < whole
-                    and shape_bytes(instruction.shape, HBM) == whole
-                    and self._updates(instruction, position)
-                ):
-                    written = part  # in place: only the slice is written
+            part, updates = self._read_by_fusion(instruction, position) if instruction.opcode == "fusion" else (None, 0)
+            read += whole if part is None else min(part, whole)
+            if updates and part is not None:
+                # In place: of this part of the result, only the slice is written.
+                written = max(0, written - max(0, whole - updates))
         return read + written
 
-    def _users(self, fusion: Any, position: int) -> list[Any]:
+    def _users(self, fusion: Any, position: int) -> Iterator[tuple[Any, list[int]]]:
+        """What uses an operand of a fusion, and at which places; users in fusions within it included."""
         computation = self._module.computations[fusion.called_computation_ids[0]]
-        parameter = next(
-            (i for i in computation.instructions if i.opcode == "parameter" and i.parameter_number == position), None
-        )
-        if parameter is None:
-            return []
-        ids, users = {parameter.id}, []
+        ids = {i.id for i in computation.instructions if i.opcode == "parameter" and i.parameter_number == position}
         for inner in computation.instructions:
-            if inner.opcode == "bitcast" and inner.operand_ids and inner.operand_ids[0] in ids:
+            places = [k for k, o in enumerate(inner.operand_ids) if o in ids]
+            if not places:
+                continue
+            if inner.opcode == "bitcast":
                 ids.add(inner.id)
-            elif ids.intersection(inner.operand_ids):
-                users.append((inner, [k for k, o in enumerate(inner.operand_ids) if o in ids]))
-        return users
+            elif inner.opcode == "fusion":
+                for place in places:
+                    yield from self._users(inner, place)
+            else:
+                yield inner, places
 
-    def _read_by_fusion(self, fusion: Any, position: int) -> int | None:
-        """The bytes of slices, if a fusion only slices this operand; else None."""
-        total = 0
+    def _read_by_fusion(self, fusion: Any, position: int) -> tuple[int | None, int]:
+        """The bytes of slices, if a fusion only slices this operand, else None; and those that it updates in place."""
+        total = updated = 0
         for user, places in self._users(fusion, position):
             if user.opcode in ("dynamic-slice", "slice", "gather") and places == [0]:
                 total += shape_bytes(user.shape)
             elif user.opcode == "dynamic-update-slice" and places == [0]:
-                total += shape_bytes(self._module.operands(user)[1].shape)
+                updated += shape_bytes(self._module.operands(user)[1].shape)
             else:
-                return None
-        return total or None
-
-    def _updates(self, fusion: Any, position: int) -> bool:
-        return any(user.opcode == "dynamic-update-slice" for user, _ in self._users(fusion, position))
+                return None, 0
+        return (total + updated) or None, updated
 
 
 def _elements(shape: Any) -> int:

@@ -16,7 +16,7 @@ _SCHEMA = {
     "Tile": "dimensions:1:int64*",
     "Layout": "minor_to_major:1:int64* tiles:6:Tile* memory_space:8:int64",
     "Shape": "element_type:2:int32 dimensions:3:int64* tuple_shapes:4:Shape* layout:5:Layout",
-    "Literal": "s32s:4:int32* s64s:5:int64* u32s:6:uint32* u64s:7:uint64*",
+    "Literal": "preds:2:bool* s32s:4:int32* s64s:5:int64* u32s:6:uint32* u64s:7:uint64*",
     "Metadata": "op_name:2:string source_file:3:string source_line:4:int32 stack_frame_id:15:int32",
     "WindowDimension": "size:1:int64 stride:2:int64 padding_low:3:int64 padding_high:4:int64 "
     "window_dilation:5:int64 base_dilation:6:int64",

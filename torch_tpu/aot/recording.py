@@ -200,6 +200,7 @@ def topology(
     *,
     values: Mapping[str, float] | None = None,
     on_read: str = "raise",
+    batch_parts: int = 1,
 ) -> Iterator[Recording]:
     """User code in the block runs unchanged on device ``tpu``, on tensors that have shapes and no data.
 
@@ -210,6 +211,9 @@ def topology(
     A value that the host reads (``.item()``, ``nonzero``, printing) is not there. ``values`` gives it, by
     Python line (``{"train.py:31": 7}``); otherwise the read raises RuntimeError, or with ``on_read="assume"``
     gets 0 (1 for int64). Either way it is among the findings.
+
+    ``batch_parts``: how many devices will share the batch, where the program is to be spread over several: some ops
+    choose their form by a device's part.
 
     Tensors made in the block have no data afterwards either. Blocks do not nest, and a process records one at a time.
     """
@@ -229,6 +233,8 @@ def topology(
             stack.callback(handle.remove)
         stack.enter_context(_meta_tensors_move())
         stack.enter_context(_printing_reads_once())
+        _C.set_batch_parts(batch_parts)
+        stack.callback(_C.set_batch_parts, 1)
         _C.abstract_begin(_reader(values, on_read == "raise"))
         try:
             yield recording
