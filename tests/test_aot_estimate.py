@@ -160,3 +160,105 @@ def test_convolutions_count_only_products_with_elements(size, kernel, stride, lo
     at = [o * stride + k - low for o in range(out) for k in range(kernel)]
     valid = sum(0 <= p < spread and p % base == 0 for p in at)
     assert m.matmul_flops(m.instructions[99])[0] == 2 * valid * 2 * 5 * 3
+
+
+def nested_loops(rows):
+    """for i in range(rows): for j in range(i + 1): negate 4096 numbers."""
+    scalar, row = array([], S32), array([4096], F32)
+    parts = " ".join(f"tuple_shapes {{ {s} }}" for s in (f"element_type: {S32}", f"element_type: {S32}"))
+    numbers = f"tuple_shapes {{ element_type: {F32} dimensions: 4096 layout {{ minor_to_major: 0 }} }}"
+    state = f"shape {{ element_type: {TUPLE} {parts} {numbers} }}"
+
+    def constant(id_, value):
+        return instruction(id_, "constant", scalar, f"literal {{ s32s: {value} }}")
+
+    def element(id_, of, index, shape=scalar):
+        return instruction(id_, "get-tuple-element", shape, f"operand_ids: {of} tuple_index: {index}")
+
+    def ids(*operands):
+        return " ".join(f"operand_ids: {o}" for o in operands)
+
+    def condition(id_, base):
+        return (
+            f"computations {{ id: {id_} root_id: {base + 3} "
+            + instruction(base, "parameter", state)
+            + element(base + 1, base, 0)
+            + element(base + 2, base, 1)
+            + instruction(base + 3, "compare", array([], 1), f'{ids(base + 1, base + 2)} comparison_direction: "LT"')
+            + "}"
+        )
+
+    inner = (
+        "computations { id: 2 root_id: 26 "
+        + instruction(20, "parameter", state)
+        + element(21, 20, 0)
+        + element(22, 20, 1)
+        + element(23, 20, 2, row)
+        + constant(24, 1)
+        + instruction(25, "add", scalar, ids(21, 24))
+        + instruction(27, "negate", row, ids(23))
+        + instruction(26, "tuple", state, ids(25, 22, 27))
+        + "}"
+    )
+    outer = (
+        "computations { id: 4 root_id: 48 "
+        + instruction(40, "parameter", state)
+        + element(41, 40, 0)
+        + element(42, 40, 1)
+        + element(43, 40, 2, row)
+        + constant(44, 1)
+        + constant(49, 0)
+        + instruction(45, "add", scalar, ids(41, 44))
+        + instruction(46, "tuple", state, ids(49, 45, 43))
+        + instruction(47, "while", state, f"{ids(46)} called_computation_ids: 2 called_computation_ids: 3")
+        + element(50, 47, 2, row)
+        + instruction(48, "tuple", state, ids(45, 42, 50))
+        + "}"
+    )
+    entry = (
+        constant(1, 0)
+        + constant(2, rows)
+        + instruction(3, "parameter", row)
+        + instruction(4, "tuple", state, ids(1, 2, 3))
+        + instruction(99, "while", state, f"{ids(4)} called_computation_ids: 4 called_computation_ids: 5")
+    )
+    return module(entry, inner + condition(3, 30) + outer + condition(5, 50 + 10))
+
+
+def test_a_loop_that_ends_by_an_enclosing_loops_count_runs_that_often():
+    e = estimate(nested_loops(8), CHIP)
+    assert e.bytes == (8 * 9 / 2) * 2 * 4 * 4096
+    assert e.unknown_loops == 0
+
+
+def test_single_numbers_take_no_time():
+    scalar = array([], S32)
+    m = module(instruction(1, "parameter", scalar) + instruction(99, "negate", scalar, "operand_ids: 1"))
+    assert estimate(m, CHIP).expected == 0
+
+
+def test_a_slice_in_a_fusion_within_a_fusion_reads_the_slice():
+    whole, part = array([64, 1024], F32), array([1, 1024], F32)
+    inner = (
+        "computations { id: 2 root_id: 22 "
+        + instruction(20, "parameter", whole)
+        + instruction(21, "parameter", array([], S32), "parameter_number: 1")
+        + instruction(22, "dynamic-slice", part, "operand_ids: 20 operand_ids: 21")
+        + "}"
+    )
+    outer = (
+        "computations { id: 3 root_id: 33 "
+        + instruction(30, "parameter", whole)
+        + instruction(31, "parameter", array([], S32), "parameter_number: 1")
+        + instruction(32, "fusion", part, "operand_ids: 30 operand_ids: 31 called_computation_ids: 2")
+        + instruction(33, "negate", part, "operand_ids: 32")
+        + "}"
+    )
+    m = module(
+        instruction(1, "parameter", whole)
+        + instruction(2, "parameter", array([], S32), "parameter_number: 1")
+        + instruction(99, "fusion", part, "operand_ids: 1 operand_ids: 2 called_computation_ids: 3"),
+        inner + outer,
+    )
+    # The slice is read and written; the index is four bytes.
+    assert estimate(m, CHIP).bytes == 2 * 4 * 1024 + 4

@@ -66,8 +66,6 @@ def test_the_gradient_drops_what_the_forward_dropped(query, key):
     assert change == pytest.approx(expected, rel=0.1, abs=2e-3)
 
 
-
-
 def recorded(length, batch_parts=1, batch=1):
     with aot.topology("v6e", batch_parts=batch_parts) as recording:
         q = torch.empty(batch, 8, length, 64, dtype=torch.bfloat16, device="tpu").requires_grad_()

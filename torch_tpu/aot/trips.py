@@ -112,7 +112,9 @@ class Loops:
             values = next((v for v in (literal.preds, literal.s32s, literal.s64s, literal.u32s, literal.u64s) if v), ())
             return int(values[0]) if len(values) == 1 else None
         if opcode == "fusion":
-            return self._of_fusion(instruction, [self._value(o, frame, known) for o in self._module.operands(instruction)])
+            return self._of_fusion(
+                instruction, [self._value(o, frame, known) for o in self._module.operands(instruction)]
+            )
         if opcode in _SAME:
             return self._value(self._module.operands(instruction)[0], frame, known)
         operation = _COMPARE.get(instruction.comparison_direction) if opcode == "compare" else _OPERATIONS.get(opcode)
