@@ -82,3 +82,31 @@ def test_greedy_tokens_of_a_small_llama_equal_the_cpus(example):
     assert actual.tolist() == expected.tolist()
     # The output layer still is the embedding.
     assert model.lm_head.weight is model.model.embed_tokens.weight
+
+
+def test_a_small_resnet_learns(example):
+    result = example("resnet50").main(steps=8, batch=16, size=32, blocks=(1, 1), width=8, classes=2, lr=0.01)
+    assert result["last_loss"] < result["first_loss"] - 0.05
+
+
+def test_a_resnet50_has_its_parameters(example):
+    with torch.device("meta"):
+        model = example("resnet50").ResNet()
+    assert sum(p.numel() for p in model.parameters()) == 25_557_032  # as published
+
+
+def test_a_small_gpt_learns_and_the_large_one_has_its_size(example):
+    gpt2 = example("gpt2")
+    result = gpt2.main(steps=12, batch=4, context=32, layers=2, width=32, heads=2, vocabulary=256, accumulate=2)
+    assert result["last_loss"] < result["first_loss"] - 0.1
+    with torch.device("meta"):
+        model = gpt2.GPT(1024, 12, 768, 12, gpt2.VOCABULARY)
+    assert 124e6 < sum(p.numel() for p in model.parameters()) < 125e6
+
+
+@pytest.mark.slow
+def test_a_small_unet_trains_and_draws(example):
+    pytest.importorskip("diffusers")
+    result = example("diffusion_unet").main(steps=2, batch=2, size=4, draw_steps=2, channels=(8, 16), depth=1)
+    assert abs(result["last_loss"]) < 5
+    assert abs(result["drawn_mean"]) < 10

@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "docs" / "checks"
-CONFIGS = "examples/configs"
+CONFIGS, SCRIPTS = "examples/configs", "docs/checks/scripts"
 CHECKS = {
     "matmul": ["examples/matmul.py"],
     "digits_cnn": ["--topology", "v5e-1,v6e-1", "examples/digits_cnn.py"],
@@ -17,6 +17,13 @@ CHECKS = {
     "smollm2_train": ["--topology", "v5e-1,v6e-1", "--hf", f"{CONFIGS}/smollm2-135m", "--train", "--batch", "8", "--seq", "512"],
     "llama3_8b_infer": ["--topology", "v6e-1,v5p-2", "--hf", f"{CONFIGS}/llama-3-8b", "--seq", "2048"],
     "llama3_8b_train": ["--topology", "v6e-1,v5p-2", "--hf", f"{CONFIGS}/llama-3-8b", "--train", "--seq", "1024"],
+    "minilm_infer": ["--topology", "v5e-1,v6e-1", "examples/sentence_embeddings.py"],
+    "resnet50_train": ["--topology", "v5e-1,v6e-1", "examples/resnet50.py", "--steps", "4"],
+    "gpt2_train": ["--topology", "v5e-1,v6e-1", "examples/gpt2.py"],
+    "unet_train": ["--topology", "v5e-1,v6e-1", "examples/diffusion_unet.py"],
+    "cuda_ddp": [f"{SCRIPTS}/cuda_ddp.py"],
+    "too_large": ["--topology", "v5e-1,v6e-1", "--fail-on", "oom", f"{SCRIPTS}/too_large.py"],
+    "unsupported_op": ["--fail-on", "unsupported", f"{SCRIPTS}/unsupported_op.py"],
 }  # fmt: skip
 
 
