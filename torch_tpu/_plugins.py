@@ -10,8 +10,8 @@ import sys
 
 # (package, the plugin inside it), best first.
 CPU_PLUGINS = (
-    ("xla_plugins", "xla_cpu_pjrt/xla_cpu_pjrt.so"),
     ("fastatomstruct_xla_cpu", "libpjrt_cpu.so"),
+    ("xla_plugins", "xla_cpu_pjrt/xla_cpu_pjrt.so"),
     ("lammps_jax_pjrt_cpu", "pjrt_c_api_cpu_plugin.so"),
 )
 TPU_PLUGINS = (("libtpu", "libtpu.so"),)
