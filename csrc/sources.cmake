@@ -3,6 +3,7 @@ layer(pjrt
   csrc/pjrt/client.cpp
   csrc/pjrt/errors.cpp
   csrc/pjrt/host_blocks.cpp
+  csrc/pjrt/in_flight.cpp
   csrc/pjrt/large_blocks.cpp
   csrc/pjrt/options.cpp
   csrc/pjrt/phase_compile.cpp

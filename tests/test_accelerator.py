@@ -1,8 +1,11 @@
 """``torch.accelerator`` speaks of tpu where there is no other accelerator."""
 
+import time
+
 import pytest
 import torch
 
+import torch_tpu
 from tests.process import run_python
 
 pytestmark = pytest.mark.skipif(
@@ -23,6 +26,25 @@ def test_the_current_device_can_be_set():
     assert torch.accelerator.current_device_index() == 0
     with torch.accelerator.device_index(0):
         assert torch.tpu.current_device() == 0
+
+
+def test_synchronize_waits_for_results_that_nobody_holds():
+    x = torch.rand(1024, 1024, device="tpu")
+
+    def taken(finish) -> float:
+        start = time.perf_counter()
+        y = x
+        for _ in range(20):
+            y = torch.tanh(y @ x)
+        finish(y.sum())
+        del y
+        torch.tpu.synchronize()
+        return time.perf_counter() - start
+
+    with torch_tpu.mode("strict"):
+        taken(torch.Tensor.item)
+        until_read = taken(torch.Tensor.item)
+        assert taken(lambda _: None) > until_read / 4
 
 
 def test_streams_and_synchronize():

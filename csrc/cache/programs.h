@@ -29,6 +29,7 @@ struct LoadedProgram {
   Pack<double> doubles;
   Pack<int64_t> integers;
   std::vector<int64_t> aliases;  // by argument: the output that gets its buffer, or -1
+  bool small = false;            // one call on little data
 };
 
 uint64_t hash_of(c10::ArrayRef<int64_t> key);

@@ -7,7 +7,7 @@
 
 namespace torch_tpu {
 
-DeviceValuePtr Program::run_call_by_call(const std::vector<int64_t>& live) {
+void Program::run_call_by_call(const std::vector<int64_t>& live) {
   // By result: the last call that takes it; by leaf too. What nothing live needs is not run.
   std::vector<bool> needed(results_.size());
   std::vector<size_t> last_use(results_.size()), last_use_of_leaf(leaves_.size());
@@ -28,7 +28,6 @@ DeviceValuePtr Program::run_call_by_call(const std::vector<int64_t>& live) {
 
   // A value is given up at its last use, so that it can be donated as if it had been run at once.
   const auto take = [](DeviceValuePtr& value, bool is_last) { return is_last ? std::move(value) : value; };
-  DeviceValuePtr some_result;
   size_t next_double = 0, next_integer = 0;
   Program single(device_);
   for (const auto i : c10::irange(calls_.size())) {
@@ -62,9 +61,8 @@ DeviceValuePtr Program::run_call_by_call(const std::vector<int64_t>& live) {
       outputs.push_back(take(results_[slot], last_use[slot] <= i));
     }
     single.record(submission, std::move(outputs));
-    if (DeviceValuePtr result = single.run()) some_result = std::move(result);
+    single.run();
   }
-  return some_result;
 }
 
 }  // namespace torch_tpu

@@ -25,39 +25,11 @@ constexpr size_t kMaxPendingCalls = 4096;
 constexpr int64_t kMaxPendingBytes = int64_t{4} << 30;
 constexpr size_t kMaxDevices = 256;
 
-// Programs that were queued and may not be done: one result of each, held weakly, since a
-// result that nobody holds any more cannot be waited for and need not be.
-class InFlight {
- public:
-  // Waits for the oldest when there are many, so that the host does not run ahead without bound.
-  void push(const DeviceValuePtr& value) {
-    auto& slot = ring_[next_++ % ring_.size()];
-    wait(slot);
-    slot = c10::weak_intrusive_ptr<DeviceValue>(value);
-  }
-  void wait_for_all() {
-    for (auto& slot : ring_) wait(slot);
-  }
-
- private:
-  static void wait(c10::weak_intrusive_ptr<DeviceValue>& slot) {
-    if (const DeviceValuePtr value = slot.lock(); value && value->buffer()) pjrt::await(value->buffer());
-    slot.reset();
-  }
-  static c10::weak_intrusive_ptr<DeviceValue> nothing() {
-    return c10::weak_intrusive_ptr<DeviceValue>(DeviceValuePtr());
-  }
-
-  std::vector<c10::weak_intrusive_ptr<DeviceValue>> ring_ = std::vector(64, nothing());
-  size_t next_ = 0;
-};
-
 struct Recorder {
   std::mutex lock;
   // By device; made at its first use. Guarded by lock, as is all below.
   std::array<std::unique_ptr<Program>, kMaxDevices> programs;
   std::array<int64_t, kMaxDevices> pending_bytes{};
-  std::array<InFlight, kMaxDevices> in_flight;
 
   Program& program(int device) {
     auto& p = programs.at(static_cast<size_t>(device));
@@ -102,7 +74,7 @@ void flush_locked(Recorder& r, int device, const char* cause) {
     Journal::add({.kind = Event::Kind::kFlush, .what = cause, .note = how, .calls = calls, .seconds = taken.count()});
   };
   try {
-    if (const DeviceValuePtr result = program.run()) r.in_flight[device].push(result);
+    program.run();
   } catch (...) {
     note("it failed");
     throw;
@@ -178,7 +150,7 @@ void submit(Submission& submission, int device, DeviceValues& outputs) {
   flush_locked(r, device, "the mode is not defer");
   program.add(submission, outputs);
   try {
-    if (const DeviceValuePtr result = program.run()) r.in_flight[device].push(result);
+    program.run();
   } catch (...) {
     program.give_back(submission);
     throw;
@@ -214,11 +186,13 @@ void end_step() {
 void synchronize(int device) {
   check_not_forked();
   if (AbstractSession* session = AbstractSession::active()) return session->cut(sync_point());
-  Recorder& r = recorder();
-  const LocatedEvents located;
-  const std::lock_guard guard(r.lock);
-  flush_locked(r, device, "synchronize()");
-  r.in_flight[device].wait_for_all();
+  {
+    Recorder& r = recorder();
+    const LocatedEvents located;
+    const std::lock_guard guard(r.lock);
+    flush_locked(r, device, "synchronize()");
+  }
+  if (pjrt::Client::is_created()) pjrt::Client::get().wait_for_all(device);
 }
 
 PJRT_Buffer* buffer_of(const DeviceValuePtr& value, const char* cause) {

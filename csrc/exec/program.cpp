@@ -100,11 +100,10 @@ void Program::record(Submission& submission, DeviceValues outputs) {
   }
 }
 
-DeviceValuePtr Program::run() {
-  if (calls_.empty()) return {};
-  DeviceValuePtr result;
+void Program::run() {
+  if (calls_.empty()) return;
   try {
-    result = execute();
+    execute();
   } catch (const std::exception& error) {
     for (const DeviceValuePtr& value : results_) {
       if (value && !value->buffer()) value->error = error.what();
@@ -116,7 +115,6 @@ DeviceValuePtr Program::run() {
     throw;
   }
   begin();
-  return result;
 }
 
 void Program::give_back(Submission& submission) {
@@ -154,13 +152,13 @@ Program::Plan Program::plan() {
   return plan;
 }
 
-DeviceValuePtr Program::execute() {
+void Program::execute() {
   auto& client = pjrt::Client::get();
   c10::SmallVector<char, 64> donatable;
   const std::vector<int64_t> live = find_live(donatable);
   if (live.empty()) {
     how_ = "nothing of it was needed";
-    return {};
+    return;
   }
 
   const uint64_t hash = hash_of(key_);
@@ -168,14 +166,16 @@ DeviceValuePtr Program::execute() {
   if (program == nullptr) {
     if (!novelty().worth_compiling(hash, calls_.size())) {
       how_ = "call by call: its like never came again";
-      return run_call_by_call(live);
+      run_call_by_call(live);
+      return;
     }
     how_ = "as a new program";
     std::vector<int64_t> aliases = choose_aliases(live, donatable);
-    auto executable =
-        make_executable(module(live, aliases), parts(live, aliases), calls_.size(), {.fast = is_small(live)});
+    const bool small = is_small(live);
+    auto executable = make_executable(module(live, aliases), parts(live, aliases), calls_.size(), {.fast = small});
     program = cache().insert(key_, hash, std::move(executable));
     program->aliases = std::move(aliases);
+    program->small = small;
   } else {
     how_ = "as a program known before";
     Counters::add(Counter::kCacheHits);
@@ -192,14 +192,13 @@ DeviceValuePtr Program::execute() {
   }
   upload_numbers(*program, doubles_, integers_, device_, arguments);
   std::vector<pjrt::Buffer> buffers(live.size());
-  client.execute(program->executable.get(), arguments, {}, buffers, device_);
+  client.execute(program->executable.get(), arguments, {}, buffers, device_, program->small);
   for (size_t i = 0; i < leaves_.size(); ++i) {
     if (program->aliases[i] < 0) continue;
     leaves_[i]->surrender();
     Counters::add(Counter::kDonations);
   }
   for (size_t i = 0; i < live.size(); ++i) results_[live[i]]->fulfil(std::move(buffers[i]));
-  return results_[live[0]];
 }
 
 // One call on little data takes longer to compile than to run, so compiling it fast pays.

@@ -39,8 +39,8 @@ class Program {
   void add(Submission& submission, DeviceValues& outputs);
   size_t size() const { return calls_.size(); }
   // Compiles (or finds) and runs the calls, and is empty again, also if it throws: then the
-  // pending values carry the error. Returns one of the results, null if none was live.
-  DeviceValuePtr run();
+  // pending values carry the error.
+  void run();
   // After run() of a single call threw: returns its inputs to the submission they came from.
   void give_back(Submission& submission);
 
@@ -82,11 +82,11 @@ class Program {
   };
   void begin();
   void record(Submission& submission, DeviceValues outputs);
-  DeviceValuePtr execute();
+  void execute();
   // The results that somebody holds; says by leaf whether only this program holds it. Completes key_.
   std::vector<int64_t> find_live(c10::SmallVectorImpl<char>& donatable);
   // As execute(), for a program that is not worth compiling (call_by_call.cpp). Consumes leaves_ and results_.
-  DeviceValuePtr run_call_by_call(const std::vector<int64_t>& live);
+  void run_call_by_call(const std::vector<int64_t>& live);
   bool is_small(const std::vector<int64_t>& live) const;
 
   int device_;

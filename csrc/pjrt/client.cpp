@@ -9,6 +9,7 @@
 #include <string>
 
 #include "pjrt/call.h"
+#include "pjrt/in_flight.h"
 #include "pjrt/pjrt.h"
 
 namespace torch_tpu::pjrt {
@@ -103,6 +104,7 @@ Client::Client() {
   const auto devices = PJRT_CALL(PJRT_Client_AddressableDevices, .client = client_);
   devices_.assign(devices.addressable_devices, devices.addressable_devices + devices.num_addressable_devices);
   TORCH_CHECK(!devices_.empty(), "tpu: the PJRT plugin ", path_, " shows no device.");
+  in_flight_ = std::make_unique<InFlight[]>(devices_.size());
   created.store(true, std::memory_order_release);
 }
 
@@ -214,10 +216,11 @@ LoadedExecutable Client::deserialize(std::string_view bytes) {
 }
 
 void Client::execute(PJRT_LoadedExecutable* executable, c10::ArrayRef<PJRT_Buffer*> arguments,
-                     c10::ArrayRef<int64_t> not_donated, std::vector<Buffer>& results, int device) {
+                     c10::ArrayRef<int64_t> not_donated, std::vector<Buffer>& results, int device, bool brief) {
   if (results.empty()) {
     results.resize(num_outputs(executable));
   }
+  if (!brief) in_flight_[device].make_room();
   // An owner is one pointer, but PJRT writes plain ones.
   c10::SmallVector<PJRT_Buffer*, 16> outputs(results.size());
   PJRT_ExecuteOptions options{};
@@ -226,14 +229,19 @@ void Client::execute(PJRT_LoadedExecutable* executable, c10::ArrayRef<PJRT_Buffe
   options.num_non_donatable_input_indices = not_donated.size();
   PJRT_Buffer* const* argument_list = arguments.data();
   PJRT_Buffer** output_list = outputs.data();
+  PJRT_Event* done = nullptr;
   // A portable program must be told its device, for which plugins copy its compile options at each execution.
   PJRT_CALL(PJRT_LoadedExecutable_Execute, .executable = executable, .options = &options,
             .argument_lists = &argument_list, .num_devices = 1, .num_args = arguments.size(),
-            .output_lists = &output_list, .execute_device = runs_portable() ? devices_[device] : nullptr);
+            .output_lists = &output_list, .device_complete_events = brief ? nullptr : &done,
+            .execute_device = runs_portable() ? devices_[device] : nullptr);
   for (size_t i = 0; i < outputs.size(); ++i) {
     results[i].reset(outputs[i]);
   }
+  if (!brief) in_flight_[device].push(Event(done));
 }
+
+void Client::wait_for_all(int device) { in_flight_[device].wait_for_all(); }
 
 size_t Client::num_outputs(PJRT_LoadedExecutable* loaded) {
   const Executable executable = executable_of(loaded);

@@ -58,6 +58,8 @@ bool has_tpu();
 // to do if it is missing, does not load, is too old, or is held by another process.
 const PJRT_Api* load_plugin(const std::string& path);
 
+class InFlight;  // in_flight.h
+
 // --- client (client.cpp): created at first use, never destroyed
 class Client {
  public:
@@ -93,9 +95,12 @@ class Client {
   LoadedExecutable deserialize(std::string_view bytes);
   // Queues one execution. Donation is asked for in the module (tf.aliasing_output) and refused here for
   // the arguments at the positions `not_donated`. `results` becomes num_outputs() buffers: a vector that
-  // has that size already (REQUIRES: that size or none) saves asking PJRT for the number.
+  // has that size already (REQUIRES: that size or none) saves asking PJRT for the number. `brief`: takes microseconds,
+  // so that wait_for_all() may leave it out; to have its completion would take a tenth of that again.
   void execute(PJRT_LoadedExecutable* executable, c10::ArrayRef<PJRT_Buffer*> arguments,
-               c10::ArrayRef<int64_t> not_donated, std::vector<Buffer>& results, int device);
+               c10::ArrayRef<int64_t> not_donated, std::vector<Buffer>& results, int device, bool brief = false);
+  // Waits until all that was queued on the device is done, but for brief programs; throws what a program threw.
+  void wait_for_all(int device);
   size_t num_outputs(PJRT_LoadedExecutable* executable);
 
   // Whether programs are compiled for whichever device they are given. On the CPU plugin's only device they are not, as
@@ -111,6 +116,7 @@ class Client {
   std::string path_, platform_, version_;
   PJRT_Client* client_ = nullptr;
   std::vector<PJRT_Device*> devices_;
+  std::unique_ptr<InFlight[]> in_flight_;  // by device
 };
 
 // What was compiled, apart from the devices it runs on; it may outlive `loaded`.

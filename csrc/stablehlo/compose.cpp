@@ -116,39 +116,10 @@ Value is_nan(Emitter& e, const Value& x) { return e.compare("NE", x, x); }
 
 Value scalar(Emitter& e, const at::Scalar& value, at::ScalarType dtype) { return e.constant(value, Type(dtype, {})); }
 
-namespace {
-
-// XLA's CPU compiler adds along a row in steps of 32 elements, one by one; a product with ones goes
-// through its vectorized matrix kernels (two to four times faster, and quicker to compile). Longer rows
-// are left to it: it adds their parts pairwise, which loses less.
-constexpr int64_t kShortestRow = 64, kLongestRow = 2048;
-
-bool sums_by_ones(Emitter& e, const Value& x, c10::IntArrayRef dims) {
-  if (!e.on_host() || (x.dtype() != at::kFloat && x.dtype() != at::kDouble)) return false;
-  const auto reduced = static_cast<int64_t>(dims.size());
-  int64_t row = 1;
-  for (const int64_t d : dims) {
-    if (d < x.rank() - reduced) return false;
-    row *= x.dim(d);
-  }
-  return row >= kShortestRow && row <= kLongestRow && x.type.numel() / row >= kShortestRow;
-}
-
-Value sum_by_ones(Emitter& e, const Value& x, size_t reduced) {
-  const Dims kept(x.dims().begin(), x.dims().end() - static_cast<std::ptrdiff_t>(reduced));
-  const int64_t rows = c10::multiply_integers(kept);
-  const int64_t row = x.type.numel() / rows;
-  const Value ones = e.constant(1, x.type.with(Dims{row, 1}));
-  return e.reshape(matmul(e, e.reshape(x, {rows, row}), ones, Precision::kHighest), kept);
-}
-
-}  // namespace
-
 Value sum(Emitter& e, const Value& x, c10::IntArrayRef dims) {
   if (dims.empty()) return x;
   const Value wide = e.convert(x, opmath(x.dtype()));
-  const Value total = sums_by_ones(e, wide, dims) ? sum_by_ones(e, wide, dims.size()) : e.reduce(wide, 0, dims, "add");
-  return e.convert(total, x.dtype());
+  return e.convert(e.reduce(wide, 0, dims, "add"), x.dtype());
 }
 
 Value max(Emitter& e, const Value& x, c10::IntArrayRef dims) {
