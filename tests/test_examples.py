@@ -104,6 +104,11 @@ def test_a_small_gpt_learns_and_the_large_one_has_its_size(example):
     assert 124e6 < sum(p.numel() for p in model.parameters()) < 125e6
 
 
+def test_clicks_are_predicted(example):
+    result = example("dlrm").main(steps=60, batch=128, rows=20, tables=3, width=8)
+    assert result["last_loss"] < result["first_loss"] - 0.05
+
+
 @pytest.mark.slow
 def test_a_small_unet_trains_and_draws(example):
     pytest.importorskip("diffusers")

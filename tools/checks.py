@@ -21,6 +21,7 @@ CHECKS = {
     "resnet50_train": ["--topology", "v5e-1,v6e-1", "examples/resnet50.py", "--steps", "4"],
     "gpt2_train": ["--topology", "v5e-1,v6e-1", "examples/gpt2.py"],
     "unet_train": ["--topology", "v5e-1,v6e-1", "examples/diffusion_unet.py"],
+    "dlrm_train": ["--topology", "v5e-1,v6e-1", "examples/dlrm.py"],
     "cuda_ddp": [f"{SCRIPTS}/cuda_ddp.py"],
     "too_large": ["--topology", "v5e-1,v6e-1", "--fail-on", "oom", f"{SCRIPTS}/too_large.py"],
     "unsupported_op": ["--fail-on", "unsupported", f"{SCRIPTS}/unsupported_op.py"],
