@@ -85,18 +85,29 @@ Value contract(Emitter& e, const Value& a, const Value& b, const DotDims& dims, 
   const bool floating = c10::isFloatingType(dtype);
   const at::ScalarType accumulated = floating && dtype != at::kDouble ? at::kFloat : dtype;
 
+  // XLA's CPU compiler brings a dot with further dims into its own form, with transposes, also where their size is 1;
+  // and drops unit batch dims too late to choose a dot that it has for bfloat16.
   Dims a_units, b_units;
-  for (const auto i : c10::irange(dims.lhs_batch.size())) {
-    if (a.dim(dims.lhs_batch[i]) != 1) continue;
-    a_units.push_back(dims.lhs_batch[i]);
-    b_units.push_back(dims.rhs_batch[i]);
+  const auto drop_units = [](const Value& x, const Dims& dims, Dims& units) {
+    for (const int64_t d : dims) {
+      if (x.dim(d) == 1) units.push_back(d);
+    }
+  };
+  const Dims a_free = free_dims(a, dims.lhs_batch, dims.lhs_contract);
+  const Dims b_free = free_dims(b, dims.rhs_batch, dims.rhs_contract);
+  drop_units(a, dims.lhs_batch, a_units);
+  drop_units(b, dims.rhs_batch, b_units);
+  if (dims.lhs_contract.size() > 1) {
+    drop_units(a, dims.lhs_contract, a_units);
+    drop_units(b, dims.rhs_contract, b_units);
   }
-  if (!a_units.empty()) {
-    // XLA's CPU compiler drops these itself, but too late to choose a dot that it has for bfloat16.
+  if (a_free.size() > 1) drop_units(a, a_free, a_units);
+  if (b_free.size() > 1) drop_units(b, b_free, b_units);
+  if (!a_units.empty() || !b_units.empty()) {
     Dims full;
     for (const int64_t d : dims.lhs_batch) full.push_back(a.dim(d));
-    for (const int64_t d : free_dims(a, dims.lhs_batch, dims.lhs_contract)) full.push_back(a.dim(d));
-    for (const int64_t d : free_dims(b, dims.rhs_batch, dims.rhs_contract)) full.push_back(b.dim(d));
+    for (const int64_t d : a_free) full.push_back(a.dim(d));
+    for (const int64_t d : b_free) full.push_back(b.dim(d));
     const DotDims rest{renumbered(dims.lhs_batch, a_units), renumbered(dims.rhs_batch, b_units),
                        renumbered(dims.lhs_contract, a_units), renumbered(dims.rhs_contract, b_units)};
     return e.reshape(contract(e, without(e, a, a_units), without(e, b, b_units), rest, precision), full);
