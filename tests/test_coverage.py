@@ -76,6 +76,17 @@ def test_composites_name_ops_that_exist(by_name):
     assert by_name["aten::matmul"].method == "traced"
 
 
+@pytest.mark.parametrize(
+    ("name", "calls"),
+    [
+        ("aten::rand_like.out", ("aten::rand_like", "aten::copy_")),  # a factory: its out= form has no dtype and device
+        ("aten::_fused_adam", ("aten::clone", "aten::_fused_adam_")),  # a functional form of what writes
+    ],
+)
+def test_what_generated_forms_call(by_name, name, calls):
+    assert (by_name[name].through, by_name[name].method) == (calls, "generated")
+
+
 def test_what_does_not_run_natively_says_why(by_name):
     assert [op.name for op in by_name.values() if op.how in ("fallback", "none") and not op.reason] == []
 

@@ -38,7 +38,7 @@ def counts(every: list[Op]) -> list[str]:
         "",
         f"What a composite calls was seen in OpInfo's samples for {methods['traced']} of them "
         f"(`tools/trace_composites.py`). PyTorch's code generator makes {methods['generated']} others out of the "
-        f"functional form and a copy, and {methods['structured']} out of the out= form; for {methods['']} it is not known.",
+        f"functional or the in-place form and a copy, and {methods['structured']} out of the out= form; for {methods['']} it is not known.",
     ]
 
 

@@ -114,15 +114,29 @@ def _schemas() -> dict[str, torch._C.FunctionSchema]:
     return {name: found[name] for name in sorted(found) if name in known}
 
 
+# Arguments of factories, which their out= forms do not have.
+_OPTIONS = {"dtype", "layout", "device", "pin_memory"}
+
+
 def _sibling(name: str, out: bool) -> str:
     """The overload of the same op that takes the same inputs and has, or has not, out= arguments; or nothing."""
     schema = _schemas()[name]
     for other, candidate in _schemas().items():
         if candidate.name == schema.name and other != name and _writes_out(candidate) == out:
             written = any(a.alias_info is not None and a.alias_info.is_write for a in candidate.arguments)
-            if written == out and _inputs(candidate) == _inputs(schema):
+            inputs = [[i for i in _inputs(s) if i[0] not in _OPTIONS] for s in (candidate, schema)]
+            if written == out and inputs[0] == inputs[1]:
                 return other
     return ""
+
+
+def _in_place_form(name: str) -> str:
+    """The in-place overload of a functional op that PyTorch generates from it; or nothing."""
+    base, _, overload = name.partition(".")
+    other = f"{base}_" + (f".{overload}" if overload else "")
+    schema = _schemas()[name]
+    written = any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
+    return other if not written and other in _schemas() and _inputs(_schemas()[other]) == _inputs(schema) else ""
 
 
 @cache
@@ -141,6 +155,9 @@ def _calls(name: str, source: str) -> tuple[tuple[str, ...], str]:
         functional = _sibling(name, out=False)
         if _writes_out(schema) and functional:
             return (functional, "aten::copy_"), "generated"
+        in_place = _in_place_form(name)
+        if in_place:
+            return ("aten::clone", in_place), "generated"
     elif "NonFunctional" in source:
         kernel = _sibling(name, out=True)
         if kernel and torch.Tag.generated not in _overload(kernel).tags:
