@@ -122,6 +122,7 @@ layer(device
 layer(aten
   csrc/aten/attention_choice.cpp
   csrc/aten/autocast.cpp
+  csrc/aten/bool_power.cpp
   csrc/aten/boxed.cpp
   csrc/aten/compiled_graph.cpp
   csrc/aten/compositions.cpp

@@ -3,10 +3,13 @@
 A check is (entry, dtype, kind). Samples are made on the CPU and moved. Values, dtypes, shapes and
 strides of results must be CPU's; for random ops only dtypes and shapes. Where a floating-point value is
 not CPU's, the op in float64 decides: the result must be about as close to it as CPU PyTorch's is.
+What the CPU must refuse (the kind ``errors``) tpu must refuse with the same exception and in its words.
 """
 
+import re
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 
 import torch
@@ -21,7 +24,9 @@ from torch.testing._internal.common_methods_invocations import (
 )
 from torch.utils._pytree import tree_flatten, tree_map
 
-KINDS = ("forward", "gradient", "inplace", "out", "noncontiguous")
+import torch_tpu
+
+KINDS = ("forward", "gradient", "inplace", "out", "noncontiguous", "reference", "errors")
 DTYPES = {
     str(d).removeprefix("torch."): d
     for d in (
@@ -88,8 +93,35 @@ EXACT = {
 ERROR_RATIO = 4
 
 
+@dataclass
+class Count:
+    """What became of a check's samples."""
+
+    compared: int = 0
+    dropped: int = 0  # the CPU refuses them, or they have no result of this kind
+    empty: int = 0  # of those compared: a tensor without elements among the operands
+    scalar: int = 0  # of those compared: a 0-d tensor among them
+
+    def add(self, sample) -> None:
+        """Counts a sample that was compared."""
+        tensors = [
+            t for t in tree_flatten((sample.input, sample.args, sample.kwargs))[0] if isinstance(t, torch.Tensor)
+        ]
+        self.compared += 1
+        self.empty += any(t.numel() == 0 for t in tensors)
+        self.scalar += any(t.dim() == 0 for t in tensors)
+
+
+# Errors that depend on values: mode debug raises them, the others do not wait for values.
+DEBUG_RAISES = "out of bounds|out of range|division by zero"
+
+
 class Skip(Exception):
-    """The CPU does not support this check, so there is nothing to compare with."""
+    """There is nothing to compare with: the CPU refuses every sample, or there is none."""
+
+    def __init__(self, count: Count):
+        super().__init__(f"the CPU refuses all {count.dropped} samples" if count.dropped else "no samples")
+        self.count = count
 
 
 def entries() -> list:
@@ -120,6 +152,11 @@ def kinds_for(op, dtype: torch.dtype) -> list[str]:
     if op.supports_out:
         kinds.append("out")
     kinds.append("noncontiguous")
+    if op.reference_inputs_func is not None:
+        kinds.append("reference")
+    # Samples of errors have their own dtypes: the entry's first dtype stands for all.
+    if op.error_inputs_func is not None and dtype == next(d for d in DTYPES.values() if supported(op, d)):
+        kinds.append("errors")
     return kinds
 
 
@@ -210,8 +247,14 @@ def _run(fn: Callable, sample):
         return fn(sample.input, *sample.args, **sample.kwargs)
 
 
-def _samples(op, dtype, requires_grad: bool, limit: int | None) -> Iterator:
-    samples = op.sample_inputs("cpu", dtype, requires_grad=requires_grad)
+def _samples(op, dtype, kind: str, limit: int | None) -> Iterator:
+    """The first ``limit`` samples; of the reference samples, which come in groups, as many at equal distances."""
+    if kind == "reference":
+        samples = list(op.reference_inputs("cpu", dtype))
+        if limit and limit < len(samples):
+            samples = [samples[i * len(samples) // limit] for i in range(limit)]
+        return iter(samples)
+    samples = op.sample_inputs("cpu", dtype, requires_grad=kind == "gradient")
     return islice(samples, limit) if limit else iter(samples)
 
 
@@ -223,6 +266,8 @@ def _copy_of(sample):
 
 def _widened(sample):
     def wide(t):
+        if isinstance(t, torch.dtype):
+            return EXACT.get(t, t)
         if not isinstance(t, torch.Tensor) or t.dtype not in EXACT:
             return t
         return t.detach().to(EXACT[t.dtype]).requires_grad_(t.requires_grad)
@@ -260,13 +305,17 @@ def _out_like(result):
 PICKS = {"argsort": 0, "sort": 0, "kthvalue": 1, "topk": 1, "mode": 0, "median": 0, "nanmedian": 0}
 
 
+def _dim_of_picks(op, sample) -> int:
+    at = PICKS[op.name]
+    return sample.kwargs.get("dim", sample.args[at] if len(sample.args) > at else -1)
+
+
 def _picked(op, result, sample):
     """``result`` with the positions replaced by the input's elements at them."""
     x = sample.input
     if op.name not in PICKS or sample.kwargs.get("stable") or x.dim() == 0:
         return result
-    at = PICKS[op.name]
-    dim = sample.kwargs.get("dim", sample.args[at] if len(sample.args) > at else -1)
+    dim = _dim_of_picks(op, sample)
 
     def element(indices):
         return x.detach().gather(dim, indices if indices.dim() == x.dim() else indices.unsqueeze(dim))
@@ -276,42 +325,75 @@ def _picked(op, result, sample):
     return result[0], result[1].dtype == torch.int64, element(result[1])
 
 
-def check(op, dtype: torch.dtype, kind: str, limit: int | None = None) -> int:
-    """Runs up to ``limit`` samples of one check; returns how many were compared.
+def _shared_among_equals(op, grads, sample):
+    """``grads`` with that of the input replaced, at each element, by the sum over the elements equal to it."""
+    if op.name not in (*PICKS, "msort") or sample.kwargs.get("stable") or sample.input.dim() == 0:
+        return grads
+    x, grad = (t.detach().cpu() for t in (sample.input, grads[0]))
+    dim = 0 if op.name == "msort" else _dim_of_picks(op, sample)
+    if op.name in ("median", "nanmedian") and not sample.args and "dim" not in sample.kwargs:
+        x, grad, dim = x.flatten(), grad.flatten(), 0
+    values, order = x.sort(dim)
+    starts = values.narrow(dim, 1, x.shape[dim] - 1) != values.narrow(dim, 0, x.shape[dim] - 1)
+    run = torch.cat([torch.zeros_like(order.narrow(dim, 0, 1)), starts.long().cumsum(dim)], dim)
+    sums = torch.zeros_like(grad).scatter_add(dim, run, grad.gather(dim, order)).gather(dim, run)
+    return (torch.zeros_like(grad).scatter(dim, order, sums).reshape(grads[0].shape).to(grads[0].device), *grads[1:])
 
-    Raises Skip if the CPU supports none of them, AssertionError (or what the op raised) on a difference.
+
+def _on_tpu(op, sample, move: Callable = to_tpu):
+    """The sample with its tensors, and the devices it names, on tpu."""
+    there = sample.transform(move)
+    there.args = tuple("tpu" if names_the_cpu(a) else a for a in there.args)
+    there.kwargs = {k: "tpu" if names_the_cpu(a) else a for k, a in there.kwargs.items()}
+    if op.name in RANGES and not any(isinstance(a, torch.Tensor) for a in (there.input, *there.args)):
+        there.kwargs.setdefault("device", "tpu")
+    if op.name in HOST_ARGUMENTS:
+        there.args = sample.args
+    return there
+
+
+def _expected(op, sample, kind: str, there):
+    """The CPU's result; None if this kind has none for the sample. Gives both samples their out= argument."""
+    if kind == "gradient":
+        return _grads(op, _copy_of(sample))
+    if kind == "inplace":
+        return None if sample.broadcasts_input else _run(op.get_inplace(), _copy_of(sample))
+    expected = _run(op, _copy_of(sample))
+    if kind == "out":
+        out = _out_like(expected)
+        sample.kwargs["out"] = out
+        expected = _run(op, sample)
+        there.kwargs["out"] = to_tpu(tree_map(torch.zeros_like, out))
+    return expected
+
+
+def check(op, dtype: torch.dtype, kind: str, limit: int | None = None) -> Count:
+    """Runs up to ``limit`` samples of one check.
+
+    Raises Skip if there is nothing to compare with, AssertionError (or what the op raised) on a difference.
     """
-    values = full_name(op) not in UNPREDICTABLE and op.name not in UNPREDICTABLE
-    compared = 0
     torch.manual_seed(0)
-    for sample in _samples(op, dtype, kind == "gradient", limit):
+    count = _check_errors(op) if kind == "errors" else _check_results(op, dtype, kind, limit)
+    if count.compared == 0:
+        raise Skip(count)
+    return count
+
+
+def _check_results(op, dtype: torch.dtype, kind: str, limit: int | None) -> Count:
+    values = full_name(op) not in UNPREDICTABLE and op.name not in UNPREDICTABLE
+    count = Count()
+    for sample in _samples(op, dtype, kind, limit):
         if kind == "noncontiguous":
             sample = sample.transform(_noncontiguous)
-        there = sample.transform(to_tpu)
-        there.args = tuple("tpu" if names_the_cpu(a) else a for a in there.args)
-        there.kwargs = {k: "tpu" if names_the_cpu(a) else a for k, a in there.kwargs.items()}
-        if op.name in RANGES and not any(isinstance(a, torch.Tensor) for a in (there.input, *there.args)):
-            there.kwargs.setdefault("device", "tpu")
-        if op.name in HOST_ARGUMENTS:
-            there.args = sample.args
+        there = _on_tpu(op, sample)
         wide = _widened(sample)
         try:
-            if kind == "gradient":
-                expected = _grads(op, _copy_of(sample))
-            elif kind == "inplace":
-                if sample.broadcasts_input:
-                    continue
-                expected = _run(op.get_inplace(), _copy_of(sample))
-            else:
-                expected = _run(op, _copy_of(sample))
-            if kind == "out":
-                out = _out_like(expected)
-                sample.kwargs["out"] = out
-                expected = _run(op, sample)
-                there.kwargs["out"] = to_tpu(tree_map(torch.zeros_like, out))
+            expected = _expected(op, sample, kind, there)
         except Exception:
+            count.dropped += 1
             continue
-        if expected is None and kind == "gradient":
+        if expected is None and kind in ("gradient", "inplace"):
+            count.dropped += 1
             continue
         actual = {"gradient": lambda t: _grads(op, t), "inplace": lambda t: _run(op.get_inplace(), t)}.get(
             kind, lambda t: _run(op, t)
@@ -328,13 +410,58 @@ def check(op, dtype: torch.dtype, kind: str, limit: int | None = None) -> int:
             fixed = sample.output_process_fn_grad
             actual, expected = fixed(actual), fixed(expected)
             exactly = lambda exactly=exactly, fixed=fixed: fixed(exactly())  # noqa: E731
-        if kind != "gradient":
-            actual, expected = _picked(op, actual, there), _picked(op, expected, sample)
+        same_picks = _shared_among_equals if kind == "gradient" else _picked
+        actual, expected = same_picks(op, actual, there), same_picks(op, expected, sample)
         try:
             compare(actual, expected, op, values and not _is_random(op, sample), exactly)
         except AssertionError as error:
             raise AssertionError(f"{error}\nsample: {sample.summary()}") from None
-        compared += 1
-    if compared == 0:
-        raise Skip
-    return compared
+        count.add(sample)
+    return count
+
+
+def _moved_whole(sample):
+    """The sample on tpu with the same tensors sharing the same storages, overlapping as they do."""
+    storages, moved = {}, {}
+
+    def move(t):
+        if id(t) not in moved:
+            storage = t.untyped_storage()
+            if storage.data_ptr() not in storages:
+                flat = torch.empty(0, dtype=t.dtype).set_(storage, 0, (storage.nbytes() // t.element_size(),))
+                storages[storage.data_ptr()] = flat.to("tpu")
+            there = storages[storage.data_ptr()].view(t.dtype).as_strided(t.shape, t.stride(), t.storage_offset())
+            moved[id(t)] = there.requires_grad_(t.requires_grad)
+        return moved[id(t)]
+
+    return lambda x: tree_map(lambda t: move(t) if isinstance(t, torch.Tensor) and t.layout == torch.strided else t, x)
+
+
+def _refusal(op, sample) -> Exception | None:
+    try:
+        _run(op, sample)
+    except Exception as error:
+        return error
+    return None
+
+
+def _check_errors(op) -> Count:
+    """PyTorch's ``error_inputs``: what the CPU refuses, tpu refuses, and goes on working."""
+    count = Count()
+    for case in op.error_inputs("cpu"):
+        sample = case.sample_input
+        there = _on_tpu(op, sample, _moved_whole(sample))
+        expected = _refusal(op, sample)
+        if not isinstance(expected, case.error_type) or not re.search(case.error_regex, str(expected)):
+            count.dropped += 1  # not what this build of PyTorch does on the CPU
+            continue
+        actual = _refusal(op, there)
+        if actual is None and re.search(DEBUG_RAISES, str(expected)):
+            with torch_tpu.mode("debug"):
+                actual = _refusal(op, there)
+        about = f"{actual!r}\nexpected: {expected!r}\nsample: {sample.summary()}"
+        assert type(actual) is type(expected), about
+        assert re.search(case.error_regex, str(actual)), about
+        assert torch.ones(2, device="tpu").add(1).tolist() == [2, 2], f"the device is not usable after {about}"
+        count.add(sample)
+    return count

@@ -7,12 +7,15 @@ A crash or a hang costs one check: the child is restarted behind it.
 """
 
 import argparse
+import dataclasses
 import json
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+from gaps import gap_for
 
 HERE = Path(__file__).parent
 
@@ -34,9 +37,9 @@ def child(args) -> None:
         fallbacks = torch_tpu.counters()["fallbacks"]
         try:
             count = op_check.check(ops[name], op_check.DTYPES[dtype], kind, args.samples)
-            result = {"status": "pass", "samples": count}
-        except op_check.Skip:
-            result = {"status": "skip"}
+            result = {"status": "pass", **dataclasses.asdict(count)}
+        except op_check.Skip as skip:
+            result = {"status": "skip", "why": str(skip), **dataclasses.asdict(skip.count)}
         except BaseException as error:
             result = {"status": "fail", "why": f"{type(error).__name__}: {error}"[: args.chars]}
         result["fallbacks"] = torch_tpu.counters()["fallbacks"] - fallbacks
@@ -58,7 +61,7 @@ def checks(args):
             if not op_check.supported(op, op_check.DTYPES[dtype]):
                 continue
             for kind in op_check.kinds_for(op, op_check.DTYPES[dtype]):
-                if kind in args.kinds.split(","):
+                if not args.kinds or kind in args.kinds.split(","):
                     yield name, dtype, kind
 
 
@@ -98,7 +101,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ops", default="", help="entry names, comma-separated; a name may end in *")
     parser.add_argument("--dtypes", default="float32")
-    parser.add_argument("--kinds", default="forward,gradient,inplace,out,noncontiguous")
+    parser.add_argument("--kinds", default="", help="kinds of op_check.py, comma-separated; all by default")
     parser.add_argument("--samples", type=int, default=0, help="samples a check at most; 0: all")
     parser.add_argument("--timeout", type=float, default=120, help="seconds a check")
     parser.add_argument("--chars", type=int, default=300, help="length of a failure's text")
@@ -122,8 +125,7 @@ def main() -> int:
             row = json.loads(line)
             done[row["name"], row["dtype"], row["kind"]] = row
     worker = None
-    counts: dict[str, int] = {}
-    fallen = 0
+    rows = []
     with args.output.open("w" if args.fresh else "a") as log:
         for check in checks(args):
             row = done.get(check)
@@ -135,12 +137,44 @@ def main() -> int:
                 if row["status"] in ("crash", "hang"):
                     worker = None
                 print(json.dumps(row), file=log, flush=True)
-            counts[row["status"]] = counts.get(row["status"], 0) + 1
-            fallen += bool(row.get("fallbacks"))
+            rows.append(row)
+            if row["status"] == "fail" and gap_for(*check):
+                row["status"] = "gap"
             if row["status"] in ("fail", "crash", "hang") or not args.quiet:
                 print(f"{row['status']:5} {row['name']} {row['dtype']} {row['kind']} {row.get('why', '')}", flush=True)
-    print(", ".join(f"{n} {status}" for status, n in sorted(counts.items())) + f"; {fallen} used the CPU fallback")
-    return 0 if set(counts) <= {"pass", "skip"} else 1
+    text = table(rows)
+    args.output.with_suffix(".txt").write_text(text + "\n")
+    print(text)
+    return 0 if {row["status"] for row in rows} <= {"pass", "skip", "gap"} else 1
+
+
+def table(rows: list[dict]) -> str:
+    """By dtype: passed / supported by the CPU, of each kind and of all; then what the rows count."""
+    import op_check
+
+    def cell(some: list[dict]) -> str:
+        supported = [row for row in some if row["status"] != "skip"]
+        return f"{sum(row['status'] == 'pass' for row in supported)}/{len(supported)}" if supported else "-"
+
+    kinds = [k for k in op_check.KINDS if any(row["kind"] == k for row in rows)]
+    lines = [("dtype", *kinds, "all")]
+    for dtype in (*op_check.DTYPES, "all"):
+        some = [row for row in rows if dtype in ("all", row["dtype"])]
+        if some:
+            lines.append((dtype, *(cell([row for row in some if row["kind"] == k]) for k in kinds), cell(some)))
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    text = ["  ".join(part.rjust(w) for part, w in zip(line, widths, strict=True)) for line in lines]
+    counts = {
+        status: sum(row["status"] == status for row in rows) for status in sorted({row["status"] for row in rows})
+    }
+    totals = {key: sum(row.get(key, 0) for row in rows) for key in ("compared", "dropped", "empty", "scalar")}
+    text.append(f"checks: {', '.join(f'{n} {status}' for status, n in counts.items())}")
+    text.append(
+        f"samples: {totals['compared']} compared ({totals['empty']} with empty, {totals['scalar']} with 0-d tensors), "
+        f"{totals['dropped']} dropped: the CPU refuses them; "
+        f"{sum(bool(row.get('fallbacks')) for row in rows)} checks used the CPU fallback"
+    )
+    return "\n".join(text)
 
 
 if __name__ == "__main__":

@@ -147,11 +147,24 @@ def test_segment_reduce_along_an_inner_axis():
     same(torch.segment_reduce, torch.rand(0, 3), "mean", lengths=torch.tensor([0, 0]), axis=0)
 
 
-def test_powers_of_bools_are_refused_as_on_the_cpu():
-    b = torch.tensor([True, False], device="tpu")
-    with pytest.raises(NotImplementedError, match="\"pow\" not implemented for 'Bool'"):
-        b**b
-    assert (b**2).cpu().tolist() == [1, 0]
+@pytest.mark.parametrize(
+    "power",
+    [lambda b: b**b, lambda b: True**b, lambda b: b ** b[0], lambda b: torch.pow(b, b, out=b.clone())],
+    ids=["tensors", "number", "0-d", "out"],
+)
+def test_powers_of_bools_are_refused_as_on_the_cpu(power):
+    for device in ("cpu", "tpu"):
+        with pytest.raises(NotImplementedError, match="\"pow\" not implemented for 'Bool'"):
+            power(torch.tensor([True, False], device=device))
+
+
+@pytest.mark.parametrize("exponent", [True, False, 0, 1, 2, 0.5])
+def test_bools_to_a_number(exponent):
+    b = torch.tensor([[True, False, False]])
+    same(torch.pow, b.t(), exponent)
+    if isinstance(exponent, bool):
+        same(lambda x: x.clone().pow_(exponent), b)
+        same(lambda x: torch.pow(x, exponent, out=torch.zeros(1, 3, device=x.device)), b)
 
 
 @pytest.mark.parametrize(

@@ -5,31 +5,21 @@ nobody lists what works.
 """
 
 import os
-import tomllib
-from pathlib import Path
 
 import op_check
 import pytest
+from gaps import GAPS, gap_for
 
-GAPS = tomllib.loads((Path(__file__).parent / "gaps.toml").read_text()).get("gap", [])
 OPS = {op_check.full_name(op): op for op in op_check.entries()}
 SAMPLES = int(os.environ.get("TORCH_TPU_TEST_SAMPLES", "2"))
-
-
-def gap_for(name: str, dtype: str, kind: str) -> str | None:
-    """The reason why a check is listed, if it is."""
-    for gap in GAPS:
-        if gap["entry"] == name and dtype in gap["dtypes"] and kind in gap["kinds"]:
-            return gap["reason"]
-    return None
 
 
 def check(name: str, dtype: str, kind: str) -> None:
     reason = gap_for(name, dtype, kind)
     try:
         op_check.check(OPS[name], op_check.DTYPES[dtype], kind, SAMPLES)
-    except op_check.Skip:
-        pytest.skip("the CPU does not support it")
+    except op_check.Skip as skip:
+        pytest.skip(str(skip))
     except Exception as error:
         if reason is None:
             raise
@@ -62,6 +52,20 @@ def test_inplace(name):
 @pytest.mark.parametrize("name", names("out")[::5])
 def test_out(name):
     check(name, "float32", "out")
+
+
+# A third of the entries that have reference inputs: broadcasts, extremal values, views, promotion.
+@pytest.mark.parametrize("name", names("reference")[1::3])
+def test_reference_inputs(name):
+    check(name, "float32", "reference")
+
+
+ERRORS = [(n, d) for d in op_check.DTYPES for n in names("errors", d)]
+
+
+@pytest.mark.parametrize(("name", "dtype"), ERRORS)
+def test_errors(name, dtype):
+    check(name, dtype, "errors")
 
 
 OTHER = [(n, d) for d in ("bfloat16", "int64", "bool", "complex64") for n in names("forward", d)[::6]]

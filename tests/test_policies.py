@@ -151,6 +151,14 @@ def test_debug_raises_for_an_index_out_of_range_and_a_division_by_zero():
     assert x[far].cpu().tolist() == [3.0]  # elsewhere a read clamps
 
 
+def test_an_argument_that_is_zero_is_not_taken_for_one_that_is_missing():
+    x = torch.tensor([[1, 200], [3, 4]], dtype=torch.int16, device="tpu")
+    assert x.argmax().shape == () and x.argmax(0).shape == (2,)
+    assert x.sum().dtype == torch.int64 and x.sum(dtype=torch.uint8).dtype == torch.uint8  # whose number is 0
+    y = torch.ones(2, 3, device="tpu")
+    assert y.repeat_interleave(2).shape == (12,) and y.repeat_interleave(2, dim=0).shape == (4, 3)
+
+
 def test_a_mode_that_does_not_exist_is_refused():
     with pytest.raises(ValueError, match="expected 'strict', 'debug' or 'defer'"):
         torch_tpu.set_mode("eager")

@@ -4,6 +4,7 @@ import operator
 
 import pytest
 import torch
+from comparison import Comparison
 
 import torch_tpu
 
@@ -42,40 +43,6 @@ def sample(dtype: torch.dtype, shift: int = 0) -> torch.Tensor:
     if dtype == torch.bool:
         return values > 0
     return values.abs().to(dtype) if dtype == torch.uint8 else values.to(dtype)
-
-
-class Comparison:
-    """Runs calls on both devices, and compares all of them at the end: one program for many."""
-
-    def __init__(self):
-        self.pending = []
-
-    def add(self, what, f, *operands, host=()):
-        """f on the CPU and on tpu; operands whose position is in ``host`` stay on the CPU."""
-        there = [o.to("tpu") if isinstance(o, torch.Tensor) and i not in host else o for i, o in enumerate(operands)]
-        try:
-            expected = f(*operands)
-        except RuntimeError as error:
-            try:
-                f(*there)
-            except RuntimeError:
-                return
-            raise AssertionError(f"{what}: the CPU refuses this: {error}") from None
-        if expected.dtype == torch.complex32:  # no device of XLA's has it
-            with pytest.raises(NotImplementedError, match="ComplexHalf"):
-                f(*there)
-            return
-        actual = f(*there)
-        assert actual.dtype == expected.dtype, f"{what}: {actual.dtype} for {expected.dtype}"
-        assert actual.device.type == "tpu"
-        self.pending.append((what, expected, actual))
-
-    def finish(self) -> int:
-        for what, expected, actual in self.pending:
-            torch.testing.assert_close(
-                actual.cpu(), expected, equal_nan=True, msg=lambda text, what=what: f"{what}: {text}"
-            )
-        return len(self.pending)
 
 
 def test_every_pair_of_dtypes_is_added_in_the_dtype_of_cpu():

@@ -5,6 +5,7 @@
 #include <ATen/ops/_to_copy.h>
 #include <c10/util/irange.h>
 
+#include <limits>
 #include <mutex>
 #include <unordered_map>
 
@@ -27,7 +28,9 @@ using c10::IValue;
 using torch::jit::Stack;
 
 // Tells a tensor's parts apart in a key.
-enum Tag : int64_t { kNone, kUndefined, kWhole, kView, kHost, kNumberTag, kListTag, kTextTag };
+enum Tag : int64_t { kUndefined, kWhole, kView, kHost, kNumberTag, kListTag, kTextTag };
+// An argument that is not there: no number that an int, a bool or a dtype is, for 0 is one of each.
+constexpr int64_t kNone = std::numeric_limits<int64_t>::min() + 1;
 
 // Guards the memos, and what lowerings observe.
 std::mutex& signatures_lock() {
@@ -294,6 +297,7 @@ void RowKernel::gather(Gathered& g, const Stack& stack) const {
         break;
       case ArgumentKind::kIntegerList: {
         if (value.isInt()) {
+          g.key.push_back(kListTag | int64_t{1} << 8);
           g.key.push_back(value.toInt());
           break;
         }
@@ -453,8 +457,15 @@ const Signature* RowKernel::make(const c10::OperatorHandle& op, const Stack& sta
     again = true;
     return nullptr;
   }
+  refuse_out_dtypes(op, variant_, stack);
   const std::lock_guard guard(signatures_lock());
-  std::unique_ptr<Signature> signature = lower(spec, again);
+  std::unique_ptr<Signature> signature;
+  try {
+    signature = lower(spec, again);
+  } catch (...) {
+    raise_as_cpu(op, variant_, stack);
+    throw;
+  }
   Counters::add(Counter::kSignatures);
   if (again) return nullptr;
   const auto it = memos_.emplace(hash_of({g.key.data(), g.key.size()}),

@@ -1,6 +1,7 @@
 // Ops whose result's size depends on the data: one number is read on the host, then the
 // rest is calls of static shape. Also the fronts of rows that take masks as indices, which
 // turn the masks into positions and then call the row.
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/broadcast_tensors.h>
 #include <ATen/ops/constant_pad_nd.h>
@@ -40,7 +41,11 @@ at::Tensor nonzero(const at::Tensor& self) {
   return mask.nonzero_static(mask.sum().item<int64_t>());
 }
 
-at::Tensor& nonzero_out(const at::Tensor& self, at::Tensor& out) { return write_out(out, nonzero(self)); }
+at::Tensor& nonzero_out(const at::Tensor& self, at::Tensor& out) {
+  at::assert_no_internal_overlap(out);
+  at::assert_no_overlap(out, self);
+  return write_out(out, nonzero(self));
+}
 
 at::Tensor masked_select(const at::Tensor& self, const at::Tensor& mask) {
   TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_select: expected BoolTensor for mask");
@@ -49,6 +54,9 @@ at::Tensor masked_select(const at::Tensor& self, const at::Tensor& mask) {
 }
 
 at::Tensor& masked_select_out(const at::Tensor& self, const at::Tensor& mask, at::Tensor& out) {
+  at::assert_no_internal_overlap(out);
+  at::assert_no_overlap(out, self);
+  at::assert_no_overlap(out, mask);
   return write_out(out, masked_select(self, mask));
 }
 
@@ -102,11 +110,16 @@ at::Tensor slices_as_rows(const at::Tensor& self, int64_t dim) {
   return self.movedim(dim, 0).reshape({self.size(dim), -1});
 }
 
+// The slices at `at`, in the strides in which the CPU stacks them.
+at::Tensor slices_at(const at::Tensor& self, int64_t dim, const at::Tensor& at) {
+  return self.movedim(dim, 0).index_select(0, at).movedim(0, dim);
+}
+
 ThreeTensors unique_dim_consecutive(const at::Tensor& self, int64_t dim, bool return_inverse, bool return_counts) {
   if (self.numel() == 0) return unique_of_nothing(self, dim);
   const Runs runs = find_runs(neighbours_differ(slices_as_rows(self, dim)).any(1));
   const at::Tensor none = empty_indices(self);
-  return {self.index_select(dim, runs.starts), return_inverse ? runs.id : none,
+  return {slices_at(self, dim, runs.starts), return_inverse ? runs.id : none,
           return_counts ? runs.counts(self.size(dim)) : none};
 }
 
@@ -151,7 +164,7 @@ ThreeTensors unique_dim(const at::Tensor& self, int64_t dim, bool /*sorted*/, bo
   const auto [values, order] = ranks.sort(/*stable=*/true, 0, false);
   const Runs runs = find_runs(neighbours_differ(values));
   const at::Tensor none = empty_indices(self);
-  return {self.index_select(dim, order.index_select(0, runs.starts)), return_inverse ? ranks : none,
+  return {slices_at(self, dim, order.index_select(0, runs.starts)), return_inverse ? ranks : none,
           return_counts ? runs.counts(self.size(dim)) : none};
 }
 

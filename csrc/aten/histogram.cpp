@@ -117,8 +117,8 @@ at::Tensor as_points(const at::Tensor& self) {
 std::vector<at::Tensor> histogramdd_edges(const at::Tensor& self, c10::IntArrayRef bins, Range range, Weight /*weight*/,
                                           bool /*density*/) {
   const at::Tensor points = as_points(self);
-  TORCH_CHECK(points.size(1) == static_cast<int64_t>(bins.size()), "torch.histogramdd: expected ", points.size(1),
-              " sequences of bin edges, but got ", bins.size());
+  TORCH_CHECK(points.size(1) == static_cast<int64_t>(bins.size()),
+              "histogramdd: The size of bins must be equal to the innermost dimension of the input.");
   std::vector<at::Tensor> edges;
   for (const auto d : c10::irange(bins.size())) {
     edges.push_back(equal_edges(points.select(1, static_cast<int64_t>(d)), bins[d], range, d));

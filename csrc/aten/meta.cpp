@@ -8,7 +8,9 @@
 #include <c10/util/irange.h>
 
 #include <algorithm>
+#include <cstring>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "aten/factories.h"
 
@@ -33,6 +35,7 @@ class Twins {
       it = storages_
                .emplace(storage, c10::Storage(c10::Storage::use_byte_size_t(), t.storage().nbytes(), allocator, true))
                .first;
+      if (device_ == c10::DeviceType::CPU) std::memset(it->second.mutable_data(), 0, t.storage().nbytes());
     }
     at::Tensor twin = at::detail::make_tensor<c10::TensorImpl>(
         c10::Storage(it->second),
@@ -113,15 +116,14 @@ void collect(const c10::IValue& value, std::vector<at::Tensor>& tensors) {
   }
 }
 
-// Many Meta kernels are Python decompositions, whose errors read otherwise than people know them:
-// throws what the CPU kernel throws for operands like these. Returns if it throws nothing.
-// Their memory is not touched, since a refused call computes nothing.
-void raise_as_cpu(const c10::OperatorHandle& op, const Variant& variant, const Stack& stack) {
+// Calls the CPU's kernel of `op` for zeros like the arguments `variant` names, its out= tensors left away for the
+// functional form. Calls nothing where that would take much memory.
+void call_on_cpu(const c10::OperatorHandle& op, const Variant& variant, const Stack& stack) {
   constexpr size_t kMuch = size_t{1} << 26;
   const size_t base = stack.size() - variant.kinds.size();
   Twins twins(c10::DeviceType::CPU);
   Stack arguments;
-  for (const auto i : c10::irange(variant.kinds.size())) {
+  for (const auto i : c10::irange(op.schema().arguments().size())) {
     const c10::IValue& value = stack[base + i];
     if (value.isTensor() && value.toTensor().defined() && value.toTensor().storage().nbytes() > kMuch) return;
     arguments.push_back(twin_of(value, variant.kinds[i], twins));
@@ -132,12 +134,50 @@ void raise_as_cpu(const c10::OperatorHandle& op, const Variant& variant, const S
 
 }  // namespace
 
+void raise_as_cpu(const c10::OperatorHandle& op, const Variant& variant, const Stack& stack) {
+  call_on_cpu(op, variant, stack);
+}
+
+void refuse_out_dtypes(const c10::OperatorHandle& op, const Variant& variant, const Stack& stack) {
+  if (!variant.is_out || !variant.functional) return;
+  const c10::IValue& first = stack[stack.size() - variant.kinds.size()];
+  if (!first.isTensor() || !first.toTensor().defined()) return;
+  const std::vector<at::Tensor> written = written_tensors(variant, stack);
+  const auto differs = [dtype = first.toTensor().scalar_type()](const at::Tensor& t) {
+    return t.defined() && t.scalar_type() != dtype;
+  };
+  if (std::none_of(written.begin(), written.end(), differs)) return;
+  try {
+    call_on_cpu(op, variant, stack);
+  } catch (...) {
+    try {
+      call_on_cpu(*variant.functional, variant, stack);
+    } catch (...) {
+      return;  // zeros are refused as operands, whatever out= is
+    }
+    throw;
+  }
+}
+
 std::vector<at::Tensor> written_tensors(const Variant& variant, const Stack& stack) {
   const size_t base = stack.size() - variant.kinds.size();
   std::vector<at::Tensor> tensors;
   for (const size_t i : variant.written) collect(stack[base + i], tensors);
   return tensors;
 }
+
+namespace {
+
+// Rows whose out= may not share memory with an operand, not even all of it (PyTorch's at::assert_no_overlap), and whose
+// Meta kernels do not see to it: they would read what they wrote, or be resized to what they read.
+bool makes_elements_of_others(const std::string& name) {
+  static const auto* names = new std::unordered_set<std::string>{
+      "aten::cat", "aten::gather", "aten::index_select", "aten::kthvalue", "aten::linalg_cross", "aten::take",
+  };
+  return names->count(name) != 0;
+}
+
+}  // namespace
 
 void refuse_overlap(const Variant& variant, const Stack& stack) {
   if (variant.written.empty()) return;
@@ -151,8 +191,12 @@ void refuse_overlap(const Variant& variant, const Stack& stack) {
     if (!written.defined()) continue;
     if (!variant.row->expanded) at::assert_no_internal_overlap(written);
     for (const at::Tensor& operand : operands) {
-      if (!operand.defined() || operand.is_same(written) || !operand.storage().is_alias_of(written.storage())) continue;
-      at::assert_no_partial_overlap(written, operand);
+      if (!operand.defined() || !operand.storage().is_alias_of(written.storage())) continue;
+      if (variant.is_out && makes_elements_of_others(variant.row->name)) {
+        at::assert_no_overlap(written, operand);
+      } else if (!operand.is_same(written)) {
+        at::assert_no_partial_overlap(written, operand);
+      }
     }
   }
 }

@@ -30,6 +30,15 @@ bool has_meta(const c10::OperatorHandle& op, const Variant& variant);
 // `stack` holds the call's arguments, and is left as it is. Throws what PyTorch throws.
 MetaAnswer ask_meta(const c10::OperatorHandle& op, const Variant& variant, const torch::jit::Stack& stack);
 
+// Throws what the CPU kernel throws for operands like these, whose elements it takes for zeros; returns if it throws
+// nothing. For errors that people know: many Meta kernels are Python decompositions with other words, and lowerings
+// assert what Meta kernels should have refused.
+void raise_as_cpu(const c10::OperatorHandle& op, const Variant& variant, const torch::jit::Stack& stack);
+
+// Throws what the CPU kernel throws for the dtypes of out= tensors that differ from the first operand's. Most Meta
+// kernels take whatever the result can be cast to; many CPU kernels take their own dtype only.
+void refuse_out_dtypes(const c10::OperatorHandle& op, const Variant& variant, const torch::jit::Stack& stack);
+
 // For an op that only fills its one tensor: throws what the CPU kernel throws for such numbers, asked of a tensor of
 // nothing. Spares the Meta kernels of random ops, whose first use imports a second's worth of Python.
 bool only_fills(const Variant& variant);

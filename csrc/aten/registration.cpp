@@ -29,6 +29,10 @@ std::vector<std::string>& problems() {
 bool has_front(const std::string& name) {
   static const auto* fronts = new std::unordered_set<std::string>{
       "aten::copy_",  // PyTorch's own checks, then _copy_from
+      // bools to bool powers (bool_power.cpp)
+      "aten::pow.Tensor_Scalar",
+      "aten::pow_.Scalar",
+      "aten::pow.Tensor_Scalar_out",
       // masks become positions (data_dependent.cpp)
       "aten::index.Tensor",
       "aten::index.Tensor_out",

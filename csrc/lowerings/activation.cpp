@@ -27,7 +27,8 @@ Value normal_cdf(Emitter& e, const Value& x) {
 
 namespace {
 
-Value relu(Emitter& e, const Value& x) { return e.maximum(x, 0); }
+// NaN and -0 stay.
+Value relu(Emitter& e, const Value& x) { return e.select(e.compare("LT", x, 0), like(e, 0, x), x); }
 
 Value leaky_relu(const Activation& a) {
   return a.e.select(a.e.compare("GT", a.x, 0), a.x, a.e.multiply(a.x, a.number("negative_slope")));

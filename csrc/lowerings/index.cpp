@@ -184,11 +184,14 @@ Value lower_put(Emitter& e, const Call& c) {
 }
 
 Value lower_masked_scatter(Emitter& e, const Call& c) {
+  const at::ScalarType mask_dtype = c.tensor("mask").dtype();
+  TORCH_CHECK(mask_dtype == at::kBool, "masked_scatter_ only supports boolean masks, but got mask with dtype ",
+              mask_dtype);
   const Dims& dims = c.result().dims;
   const Value self = broadcast_to(e, c.tensor("self"), dims);
   const Value source = flatten(e, e.convert(c.tensor("source"), self.dtype()));
   if (self.type.numel() == 0 || source.dim(0) == 0) return self;
-  const Value mask = flatten(e, broadcast_to(e, e.convert(c.tensor("mask"), at::kBool), dims));
+  const Value mask = flatten(e, broadcast_to(e, c.tensor("mask"), dims));
   const Value nth = e.subtract(running_count(e, mask), at::Scalar(1));
   return e.reshape(e.select(mask, take(e, source, 0, nth), flatten(e, self)), dims);
 }

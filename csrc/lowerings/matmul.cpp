@@ -2,6 +2,8 @@
 // `self`; beta and alpha are operands, except where 0 or 1 has a cheaper meaning.
 #include "lowerings/contract.h"
 #include "lowerings/families.h"
+#include "lowerings/pointwise.h"
+#include "lowerings/reduction.h"
 #include "stablehlo/compose.h"
 
 namespace torch_tpu {
@@ -71,16 +73,22 @@ Value lower_addmv(Emitter& e, const Call& c) {
   return e.convert(blend(e, c, product), mat.dtype());
 }
 
-Value lower_dot(Emitter& e, const Call& c) {
-  const Value self = c.tensor("self");
-  return e.convert(contract(e, self, c.tensor("tensor"), {{}, {}, {0}, {0}}, c.precision()), self.dtype());
+// Of vectors. XLA's CPU compiler adds a dot product's terms one after the other, so that long ones lose digits.
+Value inner_product(Emitter& e, const Call& c, const Value& a, const Value& b) {
+  const at::ScalarType dtype = a.dtype();
+  if (!c10::isFloatingType(dtype)) return e.convert(contract(e, a, b, {{}, {}, {0}, {0}}, c.precision()), dtype);
+  const at::ScalarType wide = opmath(dtype);
+  const Value terms = e.multiply(e.convert(a, wide), e.convert(b, wide));
+  return e.convert(e.reshape(accurate_sum(e, e.reshape(terms, {terms.dim(0), 1}), {0}), {}), dtype);
 }
+
+Value lower_dot(Emitter& e, const Call& c) { return inner_product(e, c, c.tensor("self"), c.tensor("tensor")); }
 
 // Complex: the conjugate of self times other.
 Value lower_vdot(Emitter& e, const Call& c) {
   Value self = c.tensor("self");
   if (c10::isComplexType(self.dtype())) self = e.complex(e.real(self), e.negate(e.imag(self)));
-  return e.convert(contract(e, self, c.tensor("other"), {{}, {}, {0}, {0}}, c.precision()), self.dtype());
+  return inner_product(e, c, self, c.tensor("other"));
 }
 
 Value lower_addr(Emitter& e, const Call& c) {

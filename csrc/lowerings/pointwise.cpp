@@ -93,6 +93,11 @@ Value scaled(Emitter& e, const Value& x, double factor) {
 }
 
 Value magnitude(Emitter& e, const Value& x) {
+  if (is_complex(x)) {
+    const Value size = e.unary("abs", x);  // infinite and NaN gives NaN
+    const Value infinite = e.logical_or(is_infinite(e, e.real(x)), is_infinite(e, e.imag(x)));
+    return e.select(infinite, like(e, INFINITY, size), size);
+  }
   const bool has_sign = !c10::isIntegralType(x.dtype(), /*includeBool=*/true) || c10::isSignedType(x.dtype());
   return has_sign && x.dtype() != at::kBool ? e.unary("abs", x) : x;
 }

@@ -30,6 +30,11 @@ Value power(Emitter& e, const Value& base, const Value& exponent) {
     const at::ScalarType wide = c10::elementSize(dtype) < 4 ? at::kInt : at::kLong;
     return e.convert(e.power(e.convert(base, wide), e.convert(exponent, wide)), dtype);
   }
+  if (c10::isIntegralType(dtype, /*includeBool=*/false)) {
+    // XLA gives 0 to a negative power as -1.
+    const Value none = e.logical_and(e.compare("EQ", base, 0), e.compare("LT", exponent, 0));
+    return e.select(none, like(e, 0, base), e.power(base, exponent));
+  }
   return e.power(base, exponent);
 }
 
@@ -50,7 +55,6 @@ Value cheap_power(Emitter& e, const Call& c, const Value& x) {
 
 Value lower_pow_scalar(Emitter& e, const Call& c) {
   const at::ScalarType dtype = c.common_dtype(Promote::kDefault, {"self", "exponent"});
-  refuse_bool(dtype);
   const Value x = operand(e, c, "self", opmath(dtype));
   Value y = cheap_power(e, c, x);
   if (!y.defined()) y = power(e, x, c.number("exponent", x.type));

@@ -57,6 +57,8 @@ Value sample_with_replacement(Emitter& e, const Call& c, const Value& p, int64_t
 Value lower_multinomial(Emitter& e, const Call& c) {
   const Type& result = c.result();
   const Value self = c.tensor("self");
+  TORCH_CHECK(c10::isFloatingType(self.dtype()),
+              "multinomial only supports floating-point dtypes for input, got: ", self.dtype());
   if (result.numel() == 0 || self.type.numel() == 0) return e.constant(0, result);
   const Value p = e.convert(self, draw_dtype(self.dtype()));
   const int64_t samples = c.integer("num_samples");

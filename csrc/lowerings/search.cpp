@@ -68,7 +68,11 @@ Value lower_searchsorted(Emitter& e, const Call& c) {
   return lower_search(e, c, "sorted_sequence", right);
 }
 
-Value lower_bucketize(Emitter& e, const Call& c) { return lower_search(e, c, "boundaries", c.flag("right")); }
+Value lower_bucketize(Emitter& e, const Call& c) {
+  const int64_t dims = c.tensor("boundaries").rank();
+  TORCH_CHECK(dims == 1, "boundaries tensor must be 1 dimension, but got dim(", dims, ")");
+  return lower_search(e, c, "boundaries", c.flag("right"));
+}
 
 // Where an element of `elements` equals one of the vector `tests`.
 Value is_among(Emitter& e, const Value& elements, const Value& tests, int64_t few) {

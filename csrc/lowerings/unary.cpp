@@ -154,12 +154,26 @@ Values lower_frexp(Emitter& e, const Call& c) {
   return {e.convert(mantissa, self.dtype()), exponent};
 }
 
+// The two parts of complex numbers, which PyTorch does not promote.
+Values parts(Emitter& e, const Call& c, std::string_view first, std::string_view second) {
+  const at::ScalarType a = c.tensor(first).dtype();
+  const at::ScalarType b = c.tensor(second).dtype();
+  const auto has_complex = [](at::ScalarType t) { return t == at::kHalf || t == at::kFloat || t == at::kDouble; };
+  TORCH_CHECK(has_complex(a) && has_complex(b), "Expected both inputs to be Half, Float or Double tensors but got ", a,
+              " and ", b);
+  TORCH_CHECK(a == b, "Expected object of scalar type ", a, " but got scalar type ", b, " for second argument");
+  return operands(e, c, {first, second}, a);
+}
+
 Value lower_polar(Emitter& e, const Call& c) {
-  const Values xs = operands(e, c, {"abs", "angle"}, c.common_dtype(Promote::kDefault, {"abs", "angle"}));
+  const Values xs = parts(e, c, "abs", "angle");
   return e.complex(e.multiply(xs[0], e.unary("cosine", xs[1])), e.multiply(xs[0], e.unary("sine", xs[1])));
 }
 
-Value make_complex(Emitter& e, const Value& real, const Value& imag) { return e.complex(real, imag); }
+Value lower_complex(Emitter& e, const Call& c) {
+  const Values xs = parts(e, c, "real", "imag");
+  return e.complex(xs[0], xs[1]);
+}
 
 }  // namespace
 
@@ -172,7 +186,7 @@ void add_unary(Table& t) {
   add_exact(t, "aten::_conj_physical", conjugate);
   add_exact(t, "aten::conj_physical.out", conjugate);
   add_exact(t, "aten::conj_physical_", conjugate);
-  add_exact(t, "aten::complex", make_complex, "real", "imag");
+  t.add("aten::complex", lower_complex);
   t.add("aten::polar", lower_polar);
   t.add("aten::frexp.Tensor", lower_frexp);
 
