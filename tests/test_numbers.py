@@ -115,7 +115,7 @@ def test_among_equals_the_cpus_index_is_found():
             lambda x: x.unique_consecutive(return_inverse=True, return_counts=True),
         ):
             calls.add(dtype, f, x)
-    calls.add("bool", lambda x: (x.argmax(), x.argmin()), torch.tensor([False, True, True, False]))
+    calls.add("bool", lambda x: (*x.max(0), *x.min(0)), torch.tensor([False, True, True, False]))
     calls.add("pool", lambda x: torch.nn.functional.max_pool1d(x, 3, return_indices=True), torch.ones(1, 1, 9))
     calls.add("pool 2d", lambda x: torch.nn.functional.max_pool2d(x, 2, return_indices=True), torch.ones(1, 1, 4, 4))
     assert calls.finish() == 4 * 13 + 3
@@ -189,7 +189,6 @@ OF_ZEROS = {
     "cumprod": lambda x: x[1:4].cumprod(0),
     "lerp": lambda x: torch.lerp(x[:4], x[:4], 0.5),
     "where": lambda x: torch.where(x == 0, x, 1.0),
-    "nextafter": lambda x: torch.nextafter(x[:2], x[1:3]) == 0,
     "signbit": torch.signbit,
     "float64": lambda x: x.double(),
     "bfloat16": lambda x: x.bfloat16(),

@@ -55,7 +55,7 @@ def test_out(name):
 
 
 # A third of the entries that have reference inputs: broadcasts, extremal values, views, promotion.
-@pytest.mark.parametrize("name", names("reference")[1::3])
+@pytest.mark.parametrize("name", [n for n in names("reference")[1::3] if not gap_for(n, "float32", "reference")])
 def test_reference_inputs(name):
     check(name, "float32", "reference")
 

@@ -34,6 +34,11 @@ Value by_recurrence(Emitter& e, const Value& x, const Value& order, const Value&
   return e.select(e.compare("LT", order, 0), like(e, 0, x), high);
 }
 
+// `n` without its fraction. What no int64 holds, NaN too, is below zero, as where C++ converts it on x86.
+Value whole_order(Emitter& e, const Value& n) {
+  return e.select(e.compare("LT", e.unary("abs", n), 0x1p63), truncate(e, n), like(e, -1, n));
+}
+
 Value is_even(Emitter& e, const Value& order) { return e.compare("EQ", e.remainder(order, 2), 0); }
 
 Value chebyshev_step(Emitter& e, const Value& x, const Value&, const Value& now, const Value& before) {
@@ -69,7 +74,7 @@ struct Chebyshev {
 };
 
 Value chebyshev(Emitter& e, const Value& x, const Value& n, const Chebyshev& kind) {
-  const Value order = truncate(e, n);
+  const Value order = whole_order(e, n);
   const Value at_end = e.compare("EQ", e.unary("abs", x), 1);
   const Value closed = e.logical_and(e.compare("GT", order, 6), between(e, x, -1, 1));
   const Value looped = e.select(e.logical_or(closed, at_end), like(e, 0, x), order);
@@ -138,7 +143,7 @@ Value within_hermite_orders(Emitter& e, const Value& order, const Value& value) 
 }
 
 Value hermite(Emitter& e, const Value& x, const Value& n, const Value& first, Step step) {
-  const Value order = truncate(e, n);
+  const Value order = whole_order(e, n);
   const Value value = by_recurrence(e, x, e.minimum(order, 512), first, step);
   return within_hermite_orders(e, order, value);
 }
@@ -146,11 +151,11 @@ Value hermite_h(Emitter& e, const Value& x, const Value& n) { return hermite(e, 
 Value hermite_he(Emitter& e, const Value& x, const Value& n) { return hermite(e, x, n, x, hermite_he_step); }
 
 Value laguerre_l(Emitter& e, const Value& x, const Value& n) {
-  return by_recurrence(e, x, truncate(e, n), one_minus(e, x), laguerre_step);
+  return by_recurrence(e, x, whole_order(e, n), one_minus(e, x), laguerre_step);
 }
 
 Value legendre_p(Emitter& e, const Value& x, const Value& n) {
-  return by_recurrence(e, x, truncate(e, n), x, legendre_step);
+  return by_recurrence(e, x, whole_order(e, n), x, legendre_step);
 }
 
 }  // namespace

@@ -28,6 +28,8 @@ Moments moments(Emitter& e, const Value& x, c10::IntArrayRef dims) {
 // `self` in the dtype to compute in, at least 1-d.
 Value operand(Emitter& e, const Call& c) {
   const Value x = at_least_1d(e, c.tensor("self"));
+  TORCH_CHECK(c10::isFloatingType(x.dtype()) || c10::isComplexType(x.dtype()),
+              "std and var only support floating point and complex dtypes");
   return e.convert(x, opmath(x.dtype()));
 }
 
