@@ -450,7 +450,10 @@ def _moved_whole(sample):
             moved[id(t)] = there.requires_grad_(t.requires_grad)
         return moved[id(t)]
 
-    return lambda x: tree_map(lambda t: move(t) if isinstance(t, torch.Tensor) and t.layout == torch.strided else t, x)
+    def moves(t) -> bool:
+        return isinstance(t, torch.Tensor) and t.layout == torch.strided and t.device.type == "cpu"
+
+    return lambda x: tree_map(lambda t: move(t) if moves(t) else t, x)
 
 
 def _refusal(op, sample) -> Exception | None:
