@@ -46,6 +46,7 @@ layer(lowerings
   csrc/lowerings/factory.cpp
   csrc/lowerings/fft.cpp
   csrc/lowerings/foreach.cpp
+  csrc/lowerings/foreign.cpp
   csrc/lowerings/fractional_pool.cpp
   csrc/lowerings/gamma.cpp
   csrc/lowerings/grid_sampler.cpp

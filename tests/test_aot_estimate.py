@@ -262,3 +262,15 @@ def test_a_slice_in_a_fusion_within_a_fusion_reads_the_slice():
     )
     # The slice is read and written; the index is four bytes.
     assert estimate(m, CHIP).bytes == 2 * 4 * 1024 + 4
+
+
+def test_a_kernel_takes_what_its_author_says_of_it():
+    said = (
+        '{\\"custom_call_config\\": {\\"cost_estimate\\": {\\"flops\\": \\"68719476736\\", \\"transcendentals\\": 0}}}'
+    )
+    call = f'operand_ids: 1 custom_call_target: "tpu_custom_call" backend_config: "{said}"'
+    m = module(instruction(1, "parameter", array([8, 128])) + instruction(99, "custom-call", array([8, 128]), call))
+    e = estimate(m, CHIP)
+    assert e.flops == 2**36
+    assert e.expected == pytest.approx(2**36 / (MXU_EFFICIENCY * CHIP.flops) + LAUNCH)
+    assert not e.uncosted_calls

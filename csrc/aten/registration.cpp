@@ -89,7 +89,10 @@ void register_rows() {
   }
 }
 
-TORCH_LIBRARY(torch_tpu, m) { m.def("barrier(Tensor self) -> Tensor"); }
+TORCH_LIBRARY(torch_tpu, m) {
+  m.def("barrier(Tensor self) -> Tensor");
+  m.def("foreign(Tensor[] operands, str functions, int[] results) -> Tensor[]");
+}
 
 const std::vector<Served>& served_overloads() { return served(); }
 const std::vector<std::string>& table_problems() { return problems(); }

@@ -12,6 +12,7 @@
 #include "exec/counters.h"
 #include "exec/executables.h"
 #include "exec/novelty.h"
+#include "lowerings/foreign.h"
 #include "stablehlo/compose.h"
 
 namespace torch_tpu {
@@ -41,6 +42,14 @@ PJRT_Buffer* upload(Pack<T>& pack, const std::vector<T>& numbers, at::ScalarType
     Counters::add(Counter::kTransfers);
   }
   return pack.buffer.get();
+}
+
+// Adds a signature's function under a name, and the foreign ones that it calls unless they are there.
+void add_function(std::string& functions, const std::string& name, const std::string& text) {
+  const size_t foreign = std::min(text.find(kForeignFunction), text.size());
+  functions += "func.func private @" + name + text.substr(0, foreign);
+  const std::string called = text.substr(foreign);
+  if (functions.find(called) == std::string::npos) functions += called;
 }
 
 }  // namespace
@@ -267,7 +276,7 @@ std::string Program::module(const std::vector<int64_t>& live, const std::vector<
   for (const Recorded& call : calls_) {
     const Signature& s = *call.signature;
     const auto [name, is_new] = names.try_emplace(&s, s.function + '_' + std::to_string(names.size()));
-    if (is_new) functions += "func.func private @" + name->second + s.text;
+    if (is_new) add_function(functions, name->second, s.text);
     Values arguments;
     for (size_t k = 0; k < s.input_types.size(); ++k) {
       if (k >= s.input_cells.size()) {

@@ -7,6 +7,7 @@
 
 #include "exec/abstract.h"
 #include "exec/dump.h"
+#include "lowerings/foreign.h"
 #include "stablehlo/compose.h"
 
 namespace torch_tpu {
@@ -249,7 +250,7 @@ std::unique_ptr<Signature> write_function(const CallSpec& given, bool& observed_
   for (const int cell : signature->written_cells) outputs.push_back(cells[cell]);
   for (const Value& output : outputs) signature->output_types.push_back(output.type);
   const std::string text = e.finish(signature->function, outputs);
-  signature->text = text.substr(text.find('('));
+  signature->text = text.substr(text.find('(')) + take_foreign_functions();
   return signature;
 }
 

@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include "lowerings/families.h"
+#include "lowerings/foreign.h"
 #include "stablehlo/compose.h"
 
 namespace torch_tpu {
@@ -110,6 +111,7 @@ const Table& table() {
     t.family("unary", add_unary);
     t.family("upsample", add_upsample);
     t.family("variance", add_variance);
+    t.family("foreign", add_foreign);
     t.family("foreach", add_foreach);  // made of the other families' rows
     return t;
   }();

@@ -161,9 +161,12 @@ class _Walk:
         if opcode in _COLLECTIVES:
             return self._collective(instruction, opcode, runs)
         target = instruction.custom_call_target
+        said = _said_cost(instruction)
+        flops, passes = flops + said.get("flops", 0), passes + said.get("flops", 0)
         if target and not flops and not target.startswith(_PLUMBING):
             result.uncosted_calls[target] += runs
         functions = sum(_elements(p.shape) for p in module.inside(instruction) if p.opcode in _TRANSCENDENTAL)
+        functions += said.get("transcendentals", 0)
         cycles = _cycles(instruction)
         result.has_cycles |= cycles > 0
         by_cycles = cycles / chip.clock
@@ -271,6 +274,14 @@ def _elements(shape: Any) -> int:
     for d in shape.dimensions:
         total *= d
     return total
+
+
+def _said_cost(instruction: Any) -> dict[str, int]:
+    """What the author of a Pallas kernel says of its work, in its call."""
+    if instruction.custom_call_target != "tpu_custom_call" or not instruction.backend_config:
+        return {}
+    said = json.loads(instruction.backend_config).get("custom_call_config", {}).get("cost_estimate", {})
+    return {name: int(amount) for name, amount in said.items()}
 
 
 def _cycles(instruction: Any) -> int:
