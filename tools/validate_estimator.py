@@ -2,11 +2,10 @@
 
     python tools/validate_estimator.py [--row TEXT] [--full]
 
-Each row's model is built as a transformers Llama of its sizes with 1 and 2 layers, and its training step (AdamW, FSDP, layers
-computed again) is checked for the row's slice; a step of n layers takes that of 1 and n - 1 times the difference, which is
-exact where layers are alike. Where a chip's sequences would not fit without the offloading that the row had, the step is that of
-1 sequence and as often the difference to 2. A larger slice is checked as one of 16 chips, whose links carry the same a chip
-to 6 %. Prints estimate / published and the median error. Needs libtpu and transformers; no TPU.
+Each row's model is built as a transformers Llama of its sizes with 1 and 2 layers, and its training step (AdamW, layers
+computed again) is checked for one chip with 1 and 2 sequences. What a layer and what the rest takes for one sequence more,
+times the row's layers and sequences, is the estimate: exact where layers and sequences are alike. It leaves out the
+optimizer, which a slice shares, and FSDP's collectives, which these runs overlap with the computation. Prints estimate / published and the median error. Needs libtpu and transformers; no TPU.
 """
 
 import statistics
@@ -24,8 +23,6 @@ from torch_tpu.aot import hardware
 
 ROWS = Path(__file__).parent / "published_steps.toml"
 HEAD = 128
-MOST_CHIPS = 16
-MOST_TOKENS = 16384  # of a chip, that are checked at once
 LOSS_PART = 1024  # tokens of a sequence whose logits exist at a time
 
 
@@ -68,9 +65,8 @@ def published_seconds(row: dict) -> float:
 Seconds = tuple[float, float, float]
 
 
-def extended(one: Seconds, two: Seconds, n: int) -> Seconds:
-    """What n of something take, where the second and each further one take the same."""
-    return tuple(a + (n - 1) * (b - a) for a, b in zip(one, two, strict=True))
+def difference(one: Seconds, other: Seconds) -> Seconds:
+    return tuple(b - a for a, b in zip(one, other, strict=True))
 
 
 def estimated_seconds(row: dict, layers: int, batch: int, depth: str) -> Seconds:
@@ -89,16 +85,13 @@ def estimated_seconds(row: dict, layers: int, batch: int, depth: str) -> Seconds
     with torch.device("meta"):
         network = Decoder(config).to(torch.bfloat16)
     network.model.gradient_checkpointing_enable({"use_reentrant": False})
-    published_on = hardware.parse(row["topology"])
-    chips = min(published_on.chips, MOST_CHIPS)
-    ids = torch.empty(batch * chips, row["sequence"], dtype=torch.int64, device="meta")
+    ids = torch.empty(batch, row["sequence"], dtype=torch.int64, device="meta")
     report = aot.check(
         network,
         ids,
         ids,
-        topology=f"{published_on.chip.generation}-{chips}",
+        topology=hardware.parse(row["topology"]).chip.generation,
         train=True,
-        shard="fsdp",
         depth=depth,
     )
     step = report.targets[0].steps[-1]
@@ -117,9 +110,9 @@ def main(chosen: str, full: bool) -> None:
         if chosen not in f"{row['name']} {row['topology']}":
             continue
         layers, batch, depth = row["model"]["layers"], row["batch"], "full" if full else "quick"
-        batches = (batch,) if batch * row["sequence"] <= MOST_TOKENS else (1, 2)
-        steps = [extended(*(estimated_seconds(row, n, b, depth) for n in (1, 2)), layers) for b in batches]
-        lower, expected, upper = steps[0] if len(steps) == 1 else extended(*steps, batch)
+        one, two = (difference(*(estimated_seconds(row, n, sequences, depth) for sequences in (1, 2))) for n in (1, 2))
+        a_layer = difference(one, two)
+        lower, expected, upper = (batch * (a + (layers - 1) * b) for a, b in zip(one, a_layer, strict=True))
         published = published_seconds(row)
         errors.append(abs(expected / published - 1))
         inside += lower <= published <= upper
