@@ -320,6 +320,17 @@ def test_integers_above_what_floats_hold():
     assert calls.finish() == 16
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64])
+def test_integer_powers(dtype):
+    calls = Comparison()
+    base = torch.tensor([0, 1, -1, 2, -2, 0, 0, -1, -1, 3, 7, -9, 5, -1, 3], dtype=dtype)
+    exponent = torch.tensor([-1, -2, -3, -1, -2, -5, 0, -2, -4, -3, 63, 64, 40, 101, 127], dtype=dtype)
+    calls.add("tensors", torch.pow, base, exponent)
+    calls.add("number", lambda x: x**67, base)
+    calls.add("of a number", lambda x: 3**x, exponent.abs())
+    assert calls.finish() == 3
+
+
 def test_reductions_have_the_cpus_dtype():
     calls = Comparison()
     for dtype in (torch.bool, *INTEGERS):

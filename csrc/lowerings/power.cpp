@@ -17,6 +17,25 @@ void refuse_bool(at::ScalarType dtype) {
                               "one of another dtype.\nConvert the base: base.to(torch.int64).");
 }
 
+// By squaring, as far as the largest exponent goes: XLA's power of integers looks at six bits of it. A negative one
+// gives 0, but for the bases 1 and -1.
+Value integer_power(Emitter& e, const Value& base, const Value& exponent) {
+  const Value zero = like(e, 0, base);
+  const Value one = like(e, 1, base);
+  const Value negative = e.compare("LT", exponent, zero);
+  const Values end = e.while_loop(
+      {base, e.select(negative, zero, exponent), one},
+      [&](const Values& s) -> Values { return {any_of(e, e.compare("GT", s[1], 0))}; },
+      [&](const Values& s) -> Values {
+        const Value odd = e.compare("NE", e.remainder(s[1], 2), 0);
+        return {e.multiply(s[0], s[0]), e.divide(s[1], 2), e.select(odd, e.multiply(s[2], s[0]), s[2])};
+      });
+  const Value is_odd = e.compare("NE", e.remainder(exponent, 2), 0);
+  const Value of_minus_one = e.select(is_odd, like(e, -1, base), one);
+  const Value inverse = e.select(e.compare("EQ", base, -1), of_minus_one, zero);
+  return e.select(negative, e.select(e.compare("EQ", base, 1), one, inverse), end[2]);
+}
+
 Value power(Emitter& e, const Value& base, const Value& exponent) {
   const at::ScalarType dtype = base.dtype();
   refuse_bool(dtype);
@@ -28,13 +47,9 @@ Value power(Emitter& e, const Value& base, const Value& exponent) {
   if (c10::isIntegralType(dtype, /*includeBool=*/false) && !c10::isSignedType(dtype)) {
     // An unsigned exponent's high bit would count as a sign.
     const at::ScalarType wide = c10::elementSize(dtype) < 4 ? at::kInt : at::kLong;
-    return e.convert(e.power(e.convert(base, wide), e.convert(exponent, wide)), dtype);
+    return e.convert(integer_power(e, e.convert(base, wide), e.convert(exponent, wide)), dtype);
   }
-  if (c10::isIntegralType(dtype, /*includeBool=*/false)) {
-    // XLA gives 0 to a negative power as -1.
-    const Value none = e.logical_and(e.compare("EQ", base, 0), e.compare("LT", exponent, 0));
-    return e.select(none, like(e, 0, base), e.power(base, exponent));
-  }
+  if (c10::isIntegralType(dtype, /*includeBool=*/false)) return integer_power(e, base, exponent);
   return e.power(base, exponent);
 }
 
