@@ -187,3 +187,40 @@ def test_random_fills_refuse_bad_numbers_at_every_call(fill, good, bad):
     with pytest.raises(RuntimeError) as there:
         getattr(x, fill)(*bad)
     assert str(there.value) == str(here.value)
+
+
+def float8(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(torch.float8_e4m3fn)
+
+
+def test_scaled_products_by_recipe():
+    a, b = float8(16, 32), float8(16, 32, seed=1).t()
+    one, row, column = torch.tensor(0.5), torch.rand(16, 1) + 0.5, torch.rand(1, 16) + 0.5
+    for scale_a, scale_b, recipe in ((one, one * 3, 0), (row, column, 1)):
+        expected = (a.float() @ b.float() * scale_a * scale_b).bfloat16()
+        there = [a.to("tpu"), b.to("tpu"), [scale_a.to("tpu")], [recipe], [], [scale_b.to("tpu")], [recipe], []]
+        actual = aten._scaled_mm_v2(*there, None, torch.bfloat16)
+        assert actual.dtype == torch.bfloat16
+        assert_close(actual.cpu(), expected)
+    with pytest.raises(NotImplementedError, match="TensorWise and RowWise are"):
+        aten._scaled_mm_v2(*there[:3], [3], *there[4:], None, torch.bfloat16)
+
+
+def test_scaled_grouped_products():
+    groups, rows, k, n = 3, 12, 32, 16
+    offs = torch.tensor([4, 4, 12], dtype=torch.int32)
+    group = torch.tensor([0] * 4 + [2] * 8)
+    a, b = float8(rows, k), float8(groups, n, k, seed=1).transpose(1, 2)
+    scale_a, scale_b = torch.rand(rows) + 0.5, torch.rand(groups, n) + 0.5
+
+    def run(*args):
+        return aten._scaled_grouped_mm(*(t.to("tpu") for t in args)).cpu()
+
+    product = torch.stack([x @ b[g].float() for x, g in zip(a.float(), group, strict=True)])
+    expected = (product * scale_a[:, None] * scale_b[group]).bfloat16()
+    assert_close(run(a, b, scale_a, scale_b, offs), expected)
+    # The other way round the groups are columns; with two batches they are matrices.
+    assert_close(run(b.transpose(1, 2), a.t(), scale_b, scale_a, offs), expected.t())
+    left, scale = float8(groups, 8, k), torch.rand(groups, 8) + 0.5
+    batches = (left.float() @ b.float() * scale[:, :, None] * scale_b[:, None]).bfloat16()
+    assert_close(run(left, b, scale, scale_b), batches)

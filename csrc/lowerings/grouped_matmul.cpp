@@ -92,47 +92,85 @@ Value contract_by_group(Emitter& e, const Value& a, const Value& b, const Value&
   return e.convert(end[1], dtype);
 }
 
-Dims grouped_dims(const Call& c) {
+Dims grouped_dims(const Call& c, const char* op) {
   const Value a = c.tensor("self");
   const Value b = c.tensor("mat2");
   if (a.rank() == 3 && b.rank() == 3) return {a.dim(0), a.dim(1), b.dim(2)};
-  TORCH_CHECK_VALUE(c.has("offs"), "tpu: _grouped_mm of ", a.type, " and ", b.type,
+  TORCH_CHECK_VALUE(c.has("offs"), "tpu: ", op, " of ", a.type, " and ", b.type,
                     " got no offs.\nPass the ends of the groups.");
   if (a.rank() == 2 && b.rank() == 2) return {c.tensor("offs").dim(0), a.dim(0), b.dim(1)};
   return {a.dim(a.rank() - 2), b.dim(b.rank() - 1)};
 }
 
 std::vector<Type> grouped_mm_types(const Call& c) {
-  return {Type(c.dtype("out_dtype").value_or(c.tensor("self").dtype()), grouped_dims(c))};
+  return {Type(c.dtype("out_dtype").value_or(c.tensor("self").dtype()), grouped_dims(c, "_grouped_mm"))};
+}
+
+// a @ b by groups, as `type`.
+Value grouped_product(Emitter& e, const Call& c, const Value& a, const Value& b, const Type& type) {
+  if (type.numel() == 0 || a.type.numel() == 0 || b.type.numel() == 0) return e.constant(0, type);
+  if (a.rank() == 3 && b.rank() == 3) return e.convert(matrix_product(e, a, b, c.precision()), type.dtype);
+  const Value offs = e.convert(c.tensor("offs"), at::kInt);
+  if (a.rank() == 2 && b.rank() == 3) return rows_by_group(e, a, b, offs, type.dtype);
+  if (a.rank() == 2) return contract_by_group(e, a, b, offs, type.dtype);
+  const Value swapped = rows_by_group(e, e.transpose(b, {1, 0}), e.transpose(a, {0, 2, 1}), offs, type.dtype);
+  return e.transpose(swapped, {1, 0});
 }
 
 Value lower_grouped_mm(Emitter& e, const Call& c) {
+  const Value out = grouped_product(e, c, c.tensor("self"), c.tensor("mat2"), grouped_mm_types(c)[0]);
+  if (!c.has("bias")) return out;
+  return e.add(out, broadcast_to(e, e.convert(c.tensor("bias"), out.dtype()), out.dims()));
+}
+
+// The group of each of `rows` rows: [rows]. Those of no group get the last one.
+Value groups_of(Emitter& e, const Value& offs, int64_t rows) {
+  const Dims all = {rows, offs.dim(0)};
+  const Value ended = e.compare("LE", broadcast_along(e, offs, all, {0}), e.iota(Type(at::kInt, all), 0));
+  return e.minimum(e.reduce(e.convert(ended, at::kInt), 0, {1}, "add"), offs.dim(0) - 1);
+}
+
+// scales (G, N) of groups of rows -> (rows, N).
+Value scales_of_rows(Emitter& e, const Value& scales, const Value& offs, int64_t rows) {
+  return take(e, scales, 0, groups_of(e, offs, rows));
+}
+
+Value swap(Emitter& e, const Value& x) { return e.transpose(x, {1, 0}); }
+
+std::vector<Type> scaled_grouped_mm_types(const Call& c) {
+  return {Type(c.dtype("out_dtype").value_or(at::kBFloat16), grouped_dims(c, "_scaled_grouped_mm"))};
+}
+
+// One scale a row of self and one a column of mat2, of each group where that operand has groups. Of two matrices, whose
+// common dim has the groups: (G * rows) and (G * columns).
+Value lower_scaled_grouped_mm(Emitter& e, const Call& c) {
   const Value a = c.tensor("self");
   const Value b = c.tensor("mat2");
-  const Type type = grouped_mm_types(c)[0];
-  Value out;
-  if (type.numel() == 0 || a.type.numel() == 0 || b.type.numel() == 0) {
-    return e.constant(0, type);
-  }
-  if (a.rank() == 3 && b.rank() == 3) {
-    out = e.convert(matrix_product(e, a, b, c.precision()), type.dtype);
+  const Type type = scaled_grouped_mm_types(c)[0];
+  Value out = grouped_product(e, c, e.convert(a, at::kBFloat16), e.convert(b, at::kBFloat16), type.with(at::kFloat));
+  Value left = e.convert(c.tensor("scale_a"), at::kFloat);
+  Value right = e.convert(c.tensor("scale_b"), at::kFloat);
+  if (out.rank() == 3) {
+    left = e.reshape(left, {out.dim(0), out.dim(1), 1});
+    right = e.reshape(right, {out.dim(0), 1, out.dim(2)});
   } else {
     const Value offs = e.convert(c.tensor("offs"), at::kInt);
-    if (a.rank() == 2 && b.rank() == 3) {
-      out = rows_by_group(e, a, b, offs, type.dtype);
-    } else if (a.rank() == 3) {
-      const Value swapped = rows_by_group(e, e.transpose(b, {1, 0}), e.transpose(a, {0, 2, 1}), offs, type.dtype);
-      out = e.transpose(swapped, {1, 0});
-    } else {
-      out = contract_by_group(e, a, b, offs, type.dtype);
-    }
+    left = a.rank() == 2 ? unsqueeze(e, left, 1) : swap(e, scales_of_rows(e, left, offs, out.dim(1)));
+    right = b.rank() == 2 ? unsqueeze(e, right, 0) : scales_of_rows(e, right, offs, out.dim(0));
   }
-  if (c.has("bias")) out = e.add(out, broadcast_to(e, e.convert(c.tensor("bias"), out.dtype()), out.dims()));
-  return out;
+  for (const Value& scale : {left, right}) out = e.multiply(out, broadcast_to(e, scale, out.dims()));
+  if (c.has("bias")) out = e.add(out, broadcast_to(e, e.convert(c.tensor("bias"), at::kFloat), out.dims()));
+  if (c.has("scale_result")) {
+    out = e.multiply(out, broadcast_to(e, e.convert(c.tensor("scale_result"), at::kFloat), out.dims()));
+  }
+  return e.convert(out, type.dtype);
 }
 
 }  // namespace
 
-void add_grouped_matmul(Table& t) { t.add("aten::_grouped_mm", lower_grouped_mm).with_shape(grouped_mm_types); }
+void add_grouped_matmul(Table& t) {
+  t.add("aten::_grouped_mm", lower_grouped_mm).with_shape(grouped_mm_types);
+  t.add("aten::_scaled_grouped_mm", lower_scaled_grouped_mm).with_shape(scaled_grouped_mm_types);
+}
 
 }  // namespace torch_tpu

@@ -115,20 +115,51 @@ Value lower_weight_int8pack_mm(Emitter& e, const Call& c) {
   return e.convert(e.multiply(product, e.broadcast_in_dim(scales, product.dims(), {1})), self.dtype());
 }
 
+// x times a number, a number a row or a number a column of it.
+Value scale_by(Emitter& e, const Value& x, const Value& given) {
+  Value scale = e.convert(given, at::kFloat);
+  if (scale.type.numel() == 1) scale = e.reshape(scale, {});
+  return e.multiply(x, broadcast_to(e, scale, x.dims()));
+}
+
 // Scales are one number each, or one a row of self and one a column of mat2.
-Value lower_scaled_mm(Emitter& e, const Call& c) {
+Value scaled_product(Emitter& e, const Call& c, const Value& scale_a, const Value& scale_b) {
   Value out = matrix_product(e, e.convert(c.tensor("self"), at::kBFloat16), e.convert(c.tensor("mat2"), at::kBFloat16),
                              c.precision());
-  for (const char* name : {"scale_a", "scale_b"}) {
-    Value scale = e.convert(c.tensor(name), at::kFloat);
-    if (scale.type.numel() == 1) scale = e.reshape(scale, {});
-    out = e.multiply(out, broadcast_to(e, scale, out.dims()));
-  }
+  out = scale_by(e, scale_by(e, out, scale_a), scale_b);
   if (c.has("bias")) out = e.add(out, broadcast_to(e, e.convert(c.tensor("bias"), at::kFloat), out.dims()));
-  if (c.has("scale_result")) {
-    out = e.multiply(out, broadcast_to(e, e.reshape(e.convert(c.tensor("scale_result"), at::kFloat), {}), out.dims()));
-  }
+  return out;
+}
+
+Value lower_scaled_mm(Emitter& e, const Call& c) {
+  Value out = scaled_product(e, c, c.tensor("scale_a"), c.tensor("scale_b"));
+  if (c.has("scale_result")) out = scale_by(e, out, c.tensor("scale_result"));
   return e.convert(out, c.dtype("out_dtype").value_or(c.tensor("self").dtype()));
+}
+
+// torch.nn.functional.ScalingType: a number a tensor (0) or a row (1); the others are one a block.
+Value scale_of(Emitter& e, const Call& c, std::string_view scales, std::string_view recipes, bool by_row) {
+  const std::vector<int64_t> recipe = c.integers(recipes);
+  TORCH_CHECK_NOT_IMPLEMENTED(c.tensors(scales).size() == 1 && recipe.size() == 1 && recipe[0] <= 1,
+                              "tpu: _scaled_mm_v2: ", recipes, "=", c10::IntArrayRef(recipe),
+                              " is not supported; TensorWise and RowWise are.\nScale blocks before the product.");
+  const Value scale = c.tensors(scales)[0];
+  if (scale.type.numel() == 1) return scale;
+  return e.reshape(scale, by_row ? Dims{scale.type.numel(), 1} : Dims{1, scale.type.numel()});
+}
+
+Value lower_scaled_mm_v2(Emitter& e, const Call& c) {
+  const Value out = scaled_product(e, c, scale_of(e, c, "scale_a", "recipe_a", /*by_row=*/true),
+                                   scale_of(e, c, "scale_b", "recipe_b", /*by_row=*/false));
+  return e.convert(out, c.dtype("out_dtype").value_or(c.tensor("self").dtype()));
+}
+
+std::vector<Type> scaled_mm_v2_types(const Call& c) {
+  const Value a = c.tensor("self");
+  const Value b = c.tensor("mat2");
+  TORCH_CHECK(a.rank() == 2 && b.rank() == 2 && a.dim(1) == b.dim(0), "tpu: _scaled_mm_v2: got ", a.type, " and ",
+              b.type, "; expected matrices whose inner sizes agree.");
+  return {Type(c.dtype("out_dtype").value_or(a.dtype()), {a.dim(0), b.dim(1)})};
 }
 
 }  // namespace
@@ -152,6 +183,7 @@ void add_matmul(Table& t) {
   t.add("aten::_int_mm", lower_int_mm);
   t.add("aten::_weight_int8pack_mm", lower_weight_int8pack_mm);
   t.add("aten::_scaled_mm", lower_scaled_mm);
+  t.add("aten::_scaled_mm_v2", lower_scaled_mm_v2).with_shape(scaled_mm_v2_types);
 }
 
 }  // namespace torch_tpu
