@@ -137,6 +137,8 @@ layer(aten
   csrc/aten/linear_algebra.cpp
   csrc/aten/meta.cpp
   csrc/aten/registration.cpp
+  csrc/aten/sparse.cpp
+  csrc/aten/sparse_matmul.cpp
   csrc/aten/streams.cpp
   csrc/aten/variants.cpp
   csrc/aten/views.cpp)

@@ -7,6 +7,7 @@
 
 #include "aten/boxed.h"
 #include "aten/factories.h"
+#include "aten/sparse.h"
 #include "device/memory.h"
 #include "device/synchronize.h"
 #include "exec/policy.h"
@@ -87,6 +88,7 @@ void register_rows() {
                                                  std::nullopt, nullptr, "torch_tpu"));
     }
   }
+  refuse_the_rest_of_csr();
 }
 
 TORCH_LIBRARY(torch_tpu, m) {

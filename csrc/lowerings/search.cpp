@@ -1,4 +1,4 @@
-// Places of values among others: searchsorted, bucketize, histc, isin.
+// Places of values among others: searchsorted, bucketize, histc, isin, rows of sparse matrices.
 #include <c10/util/irange.h>
 
 #include <limits>
@@ -72,6 +72,30 @@ Value lower_bucketize(Emitter& e, const Call& c) {
   const int64_t dims = c.tensor("boundaries").rank();
   TORCH_CHECK(dims == 1, "boundaries tensor must be 1 dimension, but got dim(", dims, ")");
   return lower_search(e, c, "boundaries", c.flag("right"));
+}
+
+// Of sorted row numbers: where each row starts, and where the last one ends.
+Value lower_row_starts(Emitter& e, const Call& c) {
+  const Value rows = e.convert(c.tensor("self"), at::kLong);
+  const Value each = e.iota(Type(at::kLong, {c.integer("size") + 1}), 0);
+  return as_result(e, c, places(e, rows, each, /*right=*/false, few_boundaries(c)));
+}
+
+// The inverse for a batch of matrices: a column [batch..., row, column] for each of their elements.
+Value lower_row_numbers(Emitter& e, const Call& c) {
+  const Value starts = c.tensor("crow_indices");
+  const Value columns = c.tensor("col_indices");
+  const at::ScalarType dtype = c.result().dtype;
+  const int64_t batch_dims = starts.rank() - 1;
+  const Value each = e.iota(columns.type.with(starts.dtype()), batch_dims);
+  const Value ends = slice_dim(e, starts, batch_dims, 1, starts.dims().back());
+  const Value rows = places(e, ends, each, /*right=*/true, few_boundaries(c));
+  Values lines;
+  for (const auto d : c10::irange(batch_dims)) lines.push_back(e.iota(columns.type.with(dtype), d));
+  lines.push_back(c.flag("transpose") ? columns : rows);
+  lines.push_back(c.flag("transpose") ? rows : columns);
+  for (Value& line : lines) line = unsqueeze(e, flatten(e, e.convert(line, dtype)), 0);
+  return e.concatenate(lines, 0);
 }
 
 // Where an element of `elements` equals one of the vector `tests`.
@@ -159,6 +183,8 @@ void add_search(Table& t) {
   t.add("aten::searchsorted.Scalar", lower_searchsorted);
   t.add("aten::bucketize.Tensor", lower_bucketize);
   t.add("aten::bucketize.Scalar", lower_bucketize);
+  t.add("aten::_convert_indices_from_coo_to_csr", lower_row_starts);
+  t.add("aten::_convert_indices_from_csr_to_coo", lower_row_numbers);
   t.add("aten::histc", lower_histc);
   t.add("aten::isin.Tensor_Tensor", lower_isin_of_tensors);
   t.add("aten::isin.Tensor_Scalar", lower_isin_of_one_test);
