@@ -20,7 +20,7 @@ How = Literal["native", "composite", "fallback", "none"]
 # The counting rule, as reports state it.
 RULE = {
     "native": "the kernel that the dispatcher has for `tpu` is this project's: a row of the lowering table, or a "
-    "kernel of its own (views, factories, copies, what depends on values).",
+    "kernel of its own (views, factories, copies, what depends on values, sparse COO and CSR).",
     "composite": "PyTorch's own kernel answers, and calls other ops, none of which runs on the CPU as far as known.",
     "fallback": "the kernel for the CPU runs, with copies there and back and a warning: the op has no kernel for "
     "`tpu` but has one for the CPU, or is a composite that was seen to call such an op, or an out= form does so.",
@@ -188,6 +188,10 @@ def _described(name: str, schema) -> Op:
         source = re.sub(r"^.*/(\w+\.\w+):\d+$", r"\1", where)
         through, method = _calls(name, source)
         return Op(name, "composite", "", source, through, method, schema=text)
+    for key in ("SparsePrivateUse1", "SparseCsrPrivateUse1"):
+        where, kind = _table_line(name, key)
+        if kind == "kernel" and "csrc/" in where:
+            return Op(name, "native", "", re.sub(r"^.*?(csrc/[^:]*)(:\d+)?$", r"\1", where), schema=text)
     if _table_line(name, "CPU")[1] in ("kernel", "math kernel", "default backend kernel"):
         return Op(name, "fallback", reason="no row: its CPU kernel runs", schema=text)
     return Op(name, "none", reason=_why_none(name), schema=text)

@@ -226,6 +226,11 @@ at::Tensor compressed_to_sparse(const at::Tensor& self, std::optional<at::Layout
   return to_csc(self, dense_dim);
 }
 
+at::Tensor compressed_sparse_mask(const at::Tensor& self, const at::Tensor& mask) {
+  const at::Tensor source = self.layout() == at::kStrided ? self : self.to_sparse();
+  return source.sparse_mask(mask.to_sparse()).to_sparse(mask.layout());
+}
+
 }  // namespace
 
 void refuse_the_rest_of_csr() {
@@ -340,12 +345,12 @@ TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
                                                   "fill_.Scalar",
                                                   "select.int",
                                                   "sum",
-                                                  "sparse_mask",
                                                   "_to_dense",
                                                   "_to_sparse.sparse_dim"});
   m.impl("_to_sparse", compressed_to_sparse);
   m.impl("_to_sparse_csr", to_csr);
   m.impl("_to_sparse_csc", to_csc);
+  m.impl("sparse_mask", compressed_sparse_mask);
   m.impl("mul.Tensor", mul);
   m.impl("add.Tensor", add);
   m.impl("add_.Tensor", add_);

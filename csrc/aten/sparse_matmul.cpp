@@ -156,10 +156,10 @@ at::Tensor& bmm_out(const at::Tensor& self, const at::Tensor& mat2, at::Tensor& 
 
 // Of [.., n, k] @ [.., k, m], the elements that `entries` stores.
 at::Tensor sampled(const Entries& entries, const at::Tensor& mat1, const at::Tensor& mat2) {
-  const int64_t n = mat1.size(-2), k = mat1.size(-1), m = mat2.size(-1);
+  const int64_t n = mat1.size(-2), m = mat2.size(-1);
   const at::ScalarType dtype = sum_dtype(mat1.scalar_type());
-  const at::Tensor left = mat1.reshape({-1, k}).index_select(0, entries.rows).to(dtype);
-  const at::Tensor columns = mat2.mT().reshape({-1, k});
+  const at::Tensor left = mat1.flatten(0, -2).index_select(0, entries.rows).to(dtype);
+  const at::Tensor columns = mat2.mT().flatten(0, -2);
   at::Tensor column = entries.columns;
   if (mat2.dim() > 2) column = entries.rows.div(n, "floor").mul(m).add(column);
   return left.mul(columns.index_select(0, column).to(dtype)).sum(1);
