@@ -5,6 +5,7 @@ enable_testing()
 add_executable(cpp_tests
   csrc/cache/entry_test.cpp
   csrc/cache/folder_test.cpp
+  csrc/exec/repeats_test.cpp
   csrc/lowerings/call_test.cpp
   csrc/pjrt/client_test.cpp
   csrc/stablehlo/emitter_test.cpp
@@ -12,7 +13,7 @@ add_executable(cpp_tests
 target_include_directories(cpp_tests PRIVATE csrc ${PJRT_INCLUDE})
 target_link_directories(cpp_tests PRIVATE ${TORCH_ROOT}/lib)
 target_link_libraries(cpp_tests PRIVATE
-  torch_headers pjrt stablehlo cache lowerings tensor GTest::gtest_main c10 torch_cpu ${CMAKE_DL_LIBS})
+  torch_headers pjrt stablehlo cache lowerings tensor exec GTest::gtest_main c10 torch_cpu ${CMAKE_DL_LIBS})
 set_target_properties(cpp_tests PROPERTIES BUILD_RPATH ${TORCH_ROOT}/lib)
 
 include(GoogleTest)

@@ -107,11 +107,16 @@ layer(exec
   csrc/exec/capture.cpp
   csrc/exec/counters.cpp
   csrc/exec/dump.cpp
+  csrc/exec/elements.cpp
   csrc/exec/executables.cpp
   csrc/exec/journal.cpp
+  csrc/exec/listing.cpp
+  csrc/exec/module_text.cpp
   csrc/exec/novelty.cpp
   csrc/exec/policy.cpp
   csrc/exec/program.cpp
+  csrc/exec/repeats.cpp
+  csrc/exec/roll.cpp
   csrc/exec/signature.cpp)
 layer(device
   csrc/device/accelerator.cpp

@@ -233,3 +233,33 @@ def test_without_libtpu_a_sentence_says_what_to_install(script):
     done = check(script(MATMUL), TORCH_TPU_AOT_PLUGIN="/nowhere/libtpu.so")
     assert done.returncode == 2
     assert "libtpu, which holds the TPU compiler, is not installed" in done.stderr
+
+
+MODULE = """
+module @m attributes {mhlo.num_partitions = 4 : i32} {
+  func.func public @main(%x: tensor<64x64xf32> {mhlo.sharding = "{devices=[4,1]<=[4]}"}) -> tensor<64x64xf32> {
+    %y = stablehlo.dot_general %x, %x, contracting_dims = [1] x [0] : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
+    return %y : tensor<64x64xf32>
+  }
+}
+"""
+
+
+@needs_libtpu
+def test_a_module_from_elsewhere_is_checked_as_it_says(tmp_path):
+    path = tmp_path / "step.mlir"
+    path.write_text(MODULE)
+    done = check("--mlir", path, "--topology", "v6e:2x2", "--json")
+    assert done.returncode == 0, done.stderr
+    (target,) = json.loads(done.stdout)["targets"]
+    assert (target["shard"], target["devices"]) == ("given", 4)
+    assert target["steps"][0]["memory"]["arguments"] == 64 * 64 * 4 / 4
+
+
+def test_a_module_for_another_number_of_devices_is_refused(tmp_path):
+    path = tmp_path / "step.mlir"
+    path.write_text(MODULE)
+    done = check("--mlir", path, "--topology", "v6e:1x1")
+    assert done.returncode == 2
+    assert "is for 4 devices; v6e:1x1 has 1" in done.stderr
+    assert check("--mlir", tmp_path / "none.mlir").returncode == 2

@@ -32,12 +32,6 @@ enum Tag : int64_t { kUndefined, kWhole, kView, kHost, kNumberTag, kListTag, kTe
 // An argument that is not there: no number that an int, a bool or a dtype is, for 0 is one of each.
 constexpr int64_t kNone = std::numeric_limits<int64_t>::min() + 1;
 
-// Guards the memos, and what lowerings observe.
-std::mutex& signatures_lock() {
-  static auto* lock = new std::mutex();
-  return *lock;
-}
-
 struct Memo {
   std::vector<int64_t> key;
   std::unique_ptr<Signature> signature;
@@ -458,7 +452,7 @@ const Signature* RowKernel::make(const c10::OperatorHandle& op, const Stack& sta
     return nullptr;
   }
   refuse_out_dtypes(op, variant_, stack);
-  const std::lock_guard guard(signatures_lock());
+  const std::lock_guard guard(lowering_lock());
   std::unique_ptr<Signature> signature;
   try {
     signature = lower(spec, again);
@@ -523,7 +517,7 @@ void RowKernel::run(const c10::OperatorHandle& op, Stack* stack) {
     Gathered g;
     const Signature* signature = nullptr;
     {
-      const std::lock_guard guard(signatures_lock());
+      const std::lock_guard guard(lowering_lock());
       gather(g, *stack);
       signature = find(g, hash_of({g.key.data(), g.key.size()}));
     }

@@ -140,7 +140,7 @@ struct CompiledGraph::Program {
 };
 
 struct CompiledGraph::Session {
-  explicit Session(int device) : capture(device) {}
+  Session(int device, bool rolls) : capture(device, rolls) {}
   Capture capture;
   std::shared_ptr<Program> program = std::make_shared<Program>();
   std::vector<at::Tensor> stand_ins;   // by argument; undefined for others
@@ -149,7 +149,7 @@ struct CompiledGraph::Session {
 
 std::vector<GraphResult> CompiledGraph::begin_capture(const std::vector<GraphArgument>& arguments) {
   const Gathered g = gather(arguments);
-  session_ = std::make_shared<Session>(g.device);
+  session_ = std::make_shared<Session>(g.device, rolls_);
   Program& program = *session_->program;
   program.default_dtype = c10::get_default_dtype_as_scalartype();
   std::vector<GraphResult> stand_ins;

@@ -32,8 +32,8 @@ struct GraphResult {
 
 class CompiledGraph {
  public:
-  // dying: positions of the arguments that nobody else holds when a call comes.
-  explicit CompiledGraph(std::vector<int> dying) : dying_(std::move(dying)) {}
+  // dying: positions of the arguments that nobody else holds when a call comes. rolls: see Capture.
+  explicit CompiledGraph(std::vector<int> dying, bool rolls = false) : dying_(std::move(dying)), rolls_(rolls) {}
 
   // What stands for `arguments` while the graph is captured; ends with finish_capture()
   // or cancel_capture(). REQUIRES: all tensors are on one tpu device.
@@ -68,6 +68,7 @@ class CompiledGraph {
   size_t last_ = 0;                                 // the one that ran last
   std::shared_ptr<Session> session_;
   std::vector<int> dying_;
+  bool rolls_;
 };
 
 }  // namespace torch_tpu

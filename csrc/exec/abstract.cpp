@@ -7,6 +7,8 @@
 #include <atomic>
 #include <sstream>
 
+#include "exec/module_text.h"
+
 namespace torch_tpu {
 
 namespace {
@@ -33,14 +35,28 @@ std::string quoted(const std::string& text) {
   return out + '"';
 }
 
+// What two names have in common: "model.layers.*.mlp" of layers 0 and 1.
+std::string common_name(const std::string& a, const std::string& b) {
+  if (a == b) return a;
+  std::istringstream parts_a(a), parts_b(b);
+  std::string part_a, part_b, common;
+  while (std::getline(parts_a, part_a, '.')) {
+    if (!std::getline(parts_b, part_b, '.')) return a;
+    common += (common.empty() ? "" : ".") + (part_a == part_b ? part_a : "*");
+  }
+  return std::getline(parts_b, part_b, '.') ? a : common;
+}
+
 // `"model.layers.0.mlp/aten.mm"(callsite("f"("model.py":5:1) at "main"("train.py":9:1)))`.
-std::string location(const std::string& row, int place) {
+// again: the place of the same call in the next iteration of a loop.
+std::string location(const std::string& row, int place, int again) {
   std::string name = row;
   if (const size_t colons = name.find("::"); colons != std::string::npos) name.replace(colons, 2, ".");
   if (place < 0) return quoted(name);
   const Place& p = place_of(place);
   if (p.backward) name = "backward/" + name;
-  if (!p.scope.empty()) name = p.scope + "/" + name;
+  const std::string scope = again < 0 ? p.scope : common_name(p.scope, place_of(again).scope);
+  if (!scope.empty()) name = scope + "/" + name;
   std::string stack;
   for (size_t i = p.frames.size(); i-- > 0;) {
     const Place::Frame& f = p.frames[i];
@@ -83,9 +99,9 @@ std::string annotated(const std::string& module, const std::vector<std::string>&
 
 }  // namespace
 
-void AbstractSession::begin(Assume assume) {
+void AbstractSession::begin(Assume assume, bool rolls) {
   TORCH_CHECK(current == nullptr, "tpu: torch_tpu.aot is recording already.\nSessions do not nest.");
-  current = new AbstractSession(std::move(assume));
+  current = new AbstractSession(std::move(assume), rolls);
 }
 
 std::vector<AbstractSession::Captured> AbstractSession::end() {
@@ -149,20 +165,8 @@ void AbstractSession::cut_locked(const std::string& why) {
       index_.emplace(hash, std::pair(plan.key, programs_.size()));
       captured = &programs_.emplace_back();
       captured->ended_by = why;
-      for (const auto i : c10::irange(plan.aliases.size())) {
-        const DeviceValuePtr& leaf = program_.leaves()[i];
-        captured->arguments.push_back({leaf->type, name_locked(leaf), plan.aliases[i] >= 0});
-      }
-      for (const int64_t slot : plan.live) {
-        captured->results.push_back({program_.result(slot)->type, name_locked(program_.result(slot))});
-      }
-      std::vector<std::string> calls;
-      for (const auto i : c10::irange(places_.size())) {
-        const std::string& row = program_.row(i);
-        calls.push_back(location(row, places_[i]));
-        ++captured->rows[row][line_of(places_[i])];
-      }
-      captured->module = annotated(program_.module(plan.live, plan.aliases), calls, captured->arguments);
+      for (const auto i : c10::irange(places_.size())) ++captured->rows[program_.row(i)][line_of(places_[i])];
+      write_locked(plan, *captured);
     }
     ++captured->runs;
     captured->resident_bytes = std::max(captured->resident_bytes, resident);
@@ -173,6 +177,43 @@ void AbstractSession::cut_locked(const std::string& why) {
   program_.drop();
   places_.clear();
   for (auto it = names_.begin(); it != names_.end();) it = it->second.value.expired() ? names_.erase(it) : ++it;
+}
+
+void AbstractSession::write_locked(const Program::Plan& plan, Captured& captured) const {
+  Rolled program{program_.listing(), {}, {}};
+  if (rolls_) {
+    Rolled rolled = roll(program_.listing(), plan.live, plan.aliases);
+    if (!rolled.loops.empty()) program = std::move(rolled);
+  }
+  const ModuleText text = write_module(program, plan.live, plan.aliases, /*stacked_arguments=*/true);
+  for (const Loop& loop : program.loops) {
+    captured.loops.push_back({static_cast<int64_t>(loop.period), static_cast<int64_t>(loop.count)});
+  }
+  // values: of an array; several: of a stack.
+  const auto described = [&](const std::vector<DeviceValuePtr>& values, bool donated) {
+    Argument a{values[0]->type, name_locked(values[0]), donated};
+    if (values.size() > 1) {
+      a.stacked = static_cast<int64_t>(values.size());
+      a.type.dims.insert(a.type.dims.begin(), a.stacked);
+      a.name = common_name(a.name, name_locked(values[1]));
+    }
+    return a;
+  };
+  for (const auto i : c10::irange(text.arguments.size())) {
+    std::vector<DeviceValuePtr> leaves;
+    for (const int64_t leaf : text.arguments[i]) leaves.push_back(program_.leaves()[leaf]);
+    captured.arguments.push_back(described(leaves, text.aliases[i] >= 0));
+  }
+  for (const auto& members : text.results) {
+    std::vector<DeviceValuePtr> results;
+    for (const size_t member : members) results.push_back(program_.result(plan.live[member]));
+    captured.results.push_back(described(results, false));
+  }
+  std::vector<std::string> calls;
+  for (const auto& [first, again] : text.calls) {
+    calls.push_back(location(program_.row(first), places_[first], places_[again]));
+  }
+  captured.module = annotated(text.text, calls, captured.arguments);
 }
 
 std::string AbstractSession::name_locked(const DeviceValuePtr& value) const {

@@ -35,6 +35,11 @@ class AbstractSession {
     Type type;
     std::string name;  // of the parameter it is the value of; empty if none is known
     bool donated = false;
+    int64_t stacked = 0;  // arrays that it is a stack of, named "model.layers.*.weight"; 0: it is none
+  };
+  // A loop that stands for calls that came again and again.
+  struct RolledLoop {
+    int64_t calls, times;
   };
   // A program that would have run.
   struct Captured {
@@ -42,7 +47,8 @@ class AbstractSession {
     std::vector<Argument> arguments;  // the packs of numbers, which follow them, are left out
     std::vector<Argument> results;
     std::map<std::string, std::map<std::string, int64_t>> rows;  // row -> place ("train.py:12") -> calls
-    std::string ended_by;                                        // what would have run it, the first time
+    std::vector<RolledLoop> loops;
+    std::string ended_by;  // what would have run it, the first time
     int64_t runs = 0;
     int64_t resident_bytes = 0;  // of values that were alive beside the program's own, at most
     int64_t host_bytes = 0;      // sent from the host since the program before, at most
@@ -59,8 +65,8 @@ class AbstractSession {
   };
   using Assume = std::function<Assumed(const Type& type, const std::string& where)>;
 
-  // Begins the process's session. Throws if there is one.
-  static void begin(Assume assume);
+  // Begins the process's session. Throws if there is one. rolls: layers that repeat become loops.
+  static void begin(Assume assume, bool rolls);
   // Ends it: what is pending becomes a program.
   static std::vector<Captured> end();
   static AbstractSession* active();
@@ -84,8 +90,9 @@ class AbstractSession {
   static void set_places(int (*here)(), const Place& (*place)(int));
 
  private:
-  explicit AbstractSession(Assume assume) : program_(0), assume_(std::move(assume)) {}
+  AbstractSession(Assume assume, bool rolls) : program_(0), assume_(std::move(assume)), rolls_(rolls) {}
   void cut_locked(const std::string& why);
+  void write_locked(const Program::Plan& plan, Captured& captured) const;
   std::string name_locked(const DeviceValuePtr& value) const;
   void find_locked(const std::string& kind, const std::string& what, const std::string& where);
 
@@ -103,6 +110,7 @@ class AbstractSession {
   std::unordered_multimap<uint64_t, std::pair<std::vector<int64_t>, size_t>> index_;  // hash -> key, program
   std::vector<Finding> findings_;
   Assume assume_;
+  const bool rolls_;
 };
 
 }  // namespace torch_tpu

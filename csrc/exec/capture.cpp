@@ -7,6 +7,7 @@
 #include "exec/counters.h"
 #include "exec/executables.h"
 #include "exec/journal.h"
+#include "exec/module_text.h"
 #include "exec/policy.h"
 
 namespace torch_tpu {
@@ -15,7 +16,7 @@ namespace {
 thread_local Capture* current = nullptr;
 }  // namespace
 
-Capture::Capture(int device) : program_(device), device_(device) {
+Capture::Capture(int device, bool rolls) : program_(device), device_(device), rolls_(rolls) {
   TORCH_CHECK(current == nullptr, "tpu: a program is being captured on this thread already; captures do not nest.");
   current = this;
 }
@@ -98,10 +99,12 @@ std::shared_ptr<Replay> Capture::finish(const std::vector<DeviceValuePtr>& outpu
       }
     }
   }
-  replay->module_ = program_.module(live, replay->program_.aliases);
+  Rolled rolled;
+  if (rolls_) rolled = roll(program_.listing(), live, aliases);
+  replay->module_ = rolled.loops.empty() ? program_.module(live, aliases)
+                                         : write_module(rolled, live, aliases, /*stacked_arguments=*/false).text;
   const LocatedEvents located;
-  replay->program_.executable =
-      make_executable(replay->module_, program_.parts(live, replay->program_.aliases), program_.size(), {});
+  replay->program_.executable = make_executable(replay->module_, program_.parts(live, aliases), program_.size(), {});
   return replay;
 }
 

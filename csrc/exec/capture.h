@@ -60,7 +60,8 @@ class Replay {
 class Capture {
  public:
   // Captures this thread's calls until destruction. Captures do not nest.
-  explicit Capture(int device);
+  // rolls: layers that repeat become loops (roll.h).
+  explicit Capture(int device, bool rolls = false);
   ~Capture();
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
@@ -84,6 +85,7 @@ class Capture {
   std::vector<Replay::RandomState> random_;
   int64_t draws_ = 0;
   int device_;
+  bool rolls_;
 };
 
 }  // namespace torch_tpu

@@ -1,6 +1,7 @@
 #include "exec/program.h"
 
 #include <c10/util/Exception.h>
+#include <c10/util/irange.h>
 
 #include <algorithm>
 #include <atomic>
@@ -11,6 +12,7 @@
 
 #include "exec/counters.h"
 #include "exec/executables.h"
+#include "exec/module_text.h"
 #include "exec/novelty.h"
 #include "lowerings/foreign.h"
 #include "stablehlo/compose.h"
@@ -42,14 +44,6 @@ PJRT_Buffer* upload(Pack<T>& pack, const std::vector<T>& numbers, at::ScalarType
     Counters::add(Counter::kTransfers);
   }
   return pack.buffer.get();
-}
-
-// Adds a signature's function under a name, and the foreign ones that it calls unless they are there.
-void add_function(std::string& functions, const std::string& name, const std::string& text) {
-  const size_t foreign = std::min(text.find(kForeignFunction), text.size());
-  functions += "func.func private @" + name + text.substr(0, foreign);
-  const std::string called = text.substr(foreign);
-  if (functions.find(called) == std::string::npos) functions += called;
 }
 
 }  // namespace
@@ -249,49 +243,33 @@ std::vector<int64_t> Program::choose_aliases(const std::vector<int64_t>& live, c
 }
 
 std::string Program::module(const std::vector<int64_t>& live, const std::vector<int64_t>& aliases) const {
-  Emitter e;
-  Values leaves, results;
-  std::vector<std::string> attributes;
-  for (size_t i = 0; i < leaves_.size(); ++i) {
-    leaves.push_back(e.input(leaves_[i]->type));
-    attributes.push_back(aliases[i] < 0 ? "" : "tf.aliasing_output = " + std::to_string(aliases[i]) + " : i32");
-  }
-  const auto pack = [&](size_t n, at::ScalarType dtype) {
-    return n == 0 ? Value{} : e.input(Type(dtype, {static_cast<int64_t>(n)}));
-  };
-  const Value doubles = pack(doubles_.size(), at::kDouble);
-  const Value integers = pack(integers_.size(), at::kLong);
-  int64_t next_double = 0, next_integer = 0;
-  const auto take_number = [&](const Type& type) {
-    const bool is_double = type.dtype == at::kDouble;
-    int64_t& next = is_double ? next_double : next_integer;
-    const int64_t n = type.numel();
-    const Value x = e.reshape(e.slice(is_double ? doubles : integers, {next}, {next + n}), type.dims);
-    next += n;
-    return x;
-  };
+  return write_module({listing(), {}, {}}, live, aliases, /*stacked_arguments=*/false).text;
+}
 
-  std::string functions;
-  std::unordered_map<const Signature*, std::string> names;
-  for (const Recorded& call : calls_) {
-    const Signature& s = *call.signature;
-    const auto [name, is_new] = names.try_emplace(&s, s.function + '_' + std::to_string(names.size()));
-    if (is_new) add_function(functions, name->second, s.text);
-    Values arguments;
-    for (size_t k = 0; k < s.input_types.size(); ++k) {
-      if (k >= s.input_cells.size()) {
-        arguments.push_back(take_number(s.input_types[k]));
-        continue;
-      }
-      const int64_t operand = operands_[call.first_input + k];
-      arguments.push_back(operand < 0 ? leaves[~operand] : results[operand]);
+Listing Program::listing() const {
+  Listing all;
+  for (const DeviceValuePtr& leaf : leaves_) all.leaves.push_back(leaf->type);
+  for (const DeviceValuePtr& value : results_) all.values.push_back(value->type);
+  all.doubles = doubles_;
+  all.integers = integers_;
+  int64_t next_double = 0, next_integer = 0;
+  for (const auto i : c10::irange(calls_.size())) {
+    const Signature& s = *calls_[i].signature;
+    Listing::Call& call = all.calls.emplace_back();
+    call.signature = &s;
+    call.source = i;
+    const size_t inputs = s.input_cells.size();
+    for (const auto k : c10::irange(inputs)) call.inputs.push_back(operands_[calls_[i].first_input + k]);
+    for (size_t k = inputs; k < s.input_types.size(); ++k) {
+      int64_t& next = s.input_types[k].dtype == at::kDouble ? next_double : next_integer;
+      call.numbers.push_back(next);
+      next += s.input_types[k].numel();
     }
-    for (Value& v : e.op("func.call", arguments, "callee = @" + name->second, s.output_types))
-      results.push_back(std::move(v));
+    for (const auto k : c10::irange(s.output_types.size())) {
+      call.results.push_back(static_cast<int64_t>(calls_[i].first_result + k));
+    }
   }
-  Values returned;
-  for (const int64_t i : live) returned.push_back(results[i]);
-  return "module @program {\n" + e.finish("main", returned, true, attributes) + functions + "}\n";
+  return all;
 }
 
 KeyParts Program::parts(const std::vector<int64_t>& live, const std::vector<int64_t>& aliases) const {

@@ -12,6 +12,7 @@
 
 #include "cache/key.h"
 #include "cache/programs.h"
+#include "exec/listing.h"
 #include "exec/signature.h"
 #include "tensor/cell.h"
 
@@ -72,6 +73,8 @@ class Program {
   std::string module(const std::vector<int64_t>& live, const std::vector<int64_t>& aliases) const;
   // The same for people: the calls, the inputs' types with what gets their buffers, the results' types.
   KeyParts parts(const std::vector<int64_t>& live, const std::vector<int64_t>& aliases) const;
+  // The calls as they stand, written out.
+  Listing listing() const;
   // How the last run() got its executable.
   const char* how() const { return how_; }
 

@@ -180,6 +180,11 @@ Call make_call(Emitter& e, const CallSpec& spec, const Inputs& inputs, std::vect
 
 }  // namespace
 
+std::mutex& lowering_lock() {
+  static auto* lock = new std::mutex();
+  return *lock;
+}
+
 void infer_results(CallSpec& spec) {
   Emitter scratch;
   Signature ignored;
@@ -205,6 +210,7 @@ std::unique_ptr<Signature> write_function(const CallSpec& given, bool& observed_
   signature->numbers = spec.numbers;
   signature->random = spec.row->random;
   signature->results = spec.results;
+  if (spec.row->each) signature->spec = std::make_shared<const CallSpec>(spec);
 
   Emitter e;
   e.set_on_host(AbstractSession::active() == nullptr && pjrt::Client::get().kind() == pjrt::PluginKind::kCpu);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <variant>
 #include <vector>
@@ -72,14 +73,18 @@ struct Signature {
   std::vector<ResultSpec> results;
   std::vector<Type> output_types;  // of the defined results' values, then of the written cells' new values
   std::vector<int> written_cells;  // in the order of the outputs
+  std::shared_ptr<const CallSpec> spec;  // of rows that treat each element of their lists alike; null for others
 };
+
+// Guards what lowerings observe, and what is remembered of them.
+std::mutex& lowering_lock();
 
 // Fills spec.results by the shape function of the row. REQUIRES: it has one.
 void infer_results(CallSpec& spec);
 
 // Lowers `spec`. Sets `observed_more` if the lowering observed a number that the row's
 // observations did not hold before: the caller's key, made without it, must be made again.
-// REQUIRES: the caller holds the lock of the row's observations.
+// REQUIRES: the caller holds lowering_lock().
 std::unique_ptr<Signature> lower(const CallSpec& spec, bool& observed_more);
 
 }  // namespace torch_tpu

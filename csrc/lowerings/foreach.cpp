@@ -19,13 +19,14 @@ Passed pass_constant(std::string name, Argument constant) { return {std::move(na
 
 // The row `name`: `row` on each element of the arguments passed.
 void add_each(Table& t, const std::string& name, std::string_view row, std::vector<Passed> arguments) {
-  t.add(name, [lower = t.find(row).lower, arguments = std::move(arguments)](Emitter& e, const Call& c) {
+  const auto each = [lower = t.find(row).lower, arguments = std::move(arguments)](Emitter& e, const Call& c) {
     Values results;
     for (const auto i : c10::irange(c.num_results())) {
       results.push_back(lower(e, c.element(i, arguments, c.result(i)))[0]);
     }
     return results;
-  });
+  };
+  t.add(name, each).by_element();
 }
 
 // The row `_foreach_<op>` of `aten::<op>`.
@@ -167,11 +168,11 @@ void add_foreach(Table& t) {
   add_each(t, "aten::_foreach_norm.Scalar", "aten::linalg_vector_norm",
            {self, pass("ord", "ord"), pass_constant("dim", std::monostate{}), pass_constant("keepdim", false),
             pass("dtype", "dtype")});
-  t.add("aten::_foreach_powsum.Scalar", lower_foreach_powsum);
+  t.add("aten::_foreach_powsum.Scalar", lower_foreach_powsum).by_element();
 
-  t.add("aten::_foreach_clone", lower_foreach_clone);
-  t.add("aten::_foreach_copy", lower_foreach_copy);
-  t.add("aten::_foreach_zero", lower_foreach_zero);
+  t.add("aten::_foreach_clone", lower_foreach_clone).by_element();
+  t.add("aten::_foreach_copy", lower_foreach_copy).by_element();
+  t.add("aten::_foreach_zero", lower_foreach_zero).by_element();
 }
 
 }  // namespace torch_tpu

@@ -222,14 +222,14 @@ Values lower_amp_update_scale(Emitter& e, const Call& c) {
 }  // namespace
 
 void add_optimizer(Table& t) {
-  t.add("aten::_fused_adam_", lower_fused_adam);
-  t.add("aten::_fused_adam_.tensor_lr", lower_fused_adam);
-  t.add("aten::_fused_adamw_", lower_fused_adamw);
-  t.add("aten::_fused_adamw_.tensor_lr", lower_fused_adamw);
-  t.add("aten::_fused_sgd_", lower_fused_sgd);
-  t.add("aten::_fused_sgd_.tensor_lr", lower_fused_sgd);
-  t.add("aten::_fused_adagrad_", lower_fused_adagrad);
-  t.add("aten::_fused_adagrad_.tensor_lr", lower_fused_adagrad);
+  t.add("aten::_fused_adam_", lower_fused_adam).by_element();
+  t.add("aten::_fused_adam_.tensor_lr", lower_fused_adam).by_element();
+  t.add("aten::_fused_adamw_", lower_fused_adamw).by_element();
+  t.add("aten::_fused_adamw_.tensor_lr", lower_fused_adamw).by_element();
+  t.add("aten::_fused_sgd_", lower_fused_sgd).by_element();
+  t.add("aten::_fused_sgd_.tensor_lr", lower_fused_sgd).by_element();
+  t.add("aten::_fused_adagrad_", lower_fused_adagrad).by_element();
+  t.add("aten::_fused_adagrad_.tensor_lr", lower_fused_adagrad).by_element();
   t.add("aten::_amp_foreach_non_finite_check_and_unscale_", lower_amp_unscale);
   t.add("aten::_amp_update_scale_", lower_amp_update_scale);
 }

@@ -31,12 +31,17 @@ struct Row {
   bool random = false;
   bool expanded = false;      // writes to expanded tensors are allowed
   bool host_indices = false;  // CPU tensors are moved to the device (index tensors)
+  bool each = false;          // does to each element of its lists what it would do to that element alone
   bool range = false;         // start, end and step, its first arguments, choose how long the result is
   mutable Observations observed;
 
   // Fresh results of as many dims as these tensors are channels-last if one of them is, else contiguous.
   Row& in_format_of(std::vector<std::string> names) {
     format_of = std::move(names);
+    return *this;
+  }
+  Row& by_element() {
+    each = true;
     return *this;
   }
   Row& draws_random() {

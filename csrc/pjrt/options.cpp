@@ -44,6 +44,7 @@ constexpr uint64_t kEnvOptionOverrides = 7;  // map<string, OptionOverrideProto>
 constexpr uint64_t kNumReplicas = 4;
 constexpr uint64_t kNumPartitions = 5;
 constexpr uint64_t kUseSpmdPartitioning = 6;
+constexpr uint64_t kUseShardyPartitioner = 19;
 // An entry of a map, and OptionOverrideProto.
 constexpr uint64_t kMapKey = 1;
 constexpr uint64_t kMapValue = 2;
@@ -70,6 +71,9 @@ std::string Client::encode(const CompileOptions& options) {
   build.integer(kNumReplicas, 1).integer(kNumPartitions, static_cast<uint64_t>(options.partitions));
   if (options.partitions > 1) {
     build.integer(kUseSpmdPartitioning, 1);
+  }
+  if (options.shardy) {
+    build.integer(kUseShardyPartitioner, 1);
   }
   proto.bytes(kExecutableBuildOptions, build.text());
   if (options.partitions == 1 && (compiles_for_tpu() || get().runs_portable())) {

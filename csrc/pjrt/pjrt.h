@@ -84,10 +84,12 @@ class Client {
   // Compiles a StableHLO module. One replica; with one partition it runs on any device of the client.
   // fast: least compile effort: about a third of the time for a small program, which then runs some
   // ten times slower an element, so it pays where operands have a few thousand elements at most.
-  // partitions: more than one makes an SPMD program of as many devices. flags: XLA's, by name.
+  // partitions: more than one makes an SPMD program of as many devices. shardy: the module says how in the dialect
+  // sdy, as JAX's do, not by mhlo.sharding. flags: XLA's, by name.
   struct CompileOptions {
     bool fast = false;
     int partitions = 1;
+    bool shardy = false;
     std::vector<std::pair<std::string, std::string>> flags = {};
   };
   LoadedExecutable compile(std::string_view module, const CompileOptions& options);

@@ -33,15 +33,18 @@ std::string text_of(const Type& type) {
 
 py::list to_python(const std::vector<AbstractSession::Argument>& arguments) {
   py::list list;
-  for (const auto& a : arguments) list.append(py::make_tuple(a.name, text_of(a.type), a.type.nbytes(), a.donated));
+  for (const auto& a : arguments)
+    list.append(py::make_tuple(a.name, text_of(a.type), a.type.nbytes(), a.donated, a.stacked));
   return list;
 }
 
 py::dict to_python(const AbstractSession::Captured& program) {
   using namespace py::literals;
+  py::list loops;
+  for (const auto& loop : program.loops) loops.append(py::make_tuple(loop.calls, loop.times));
   return py::dict("module"_a = program.module, "arguments"_a = to_python(program.arguments),
-                  "results"_a = to_python(program.results), "rows"_a = program.rows, "ended_by"_a = program.ended_by,
-                  "runs"_a = program.runs, "resident_bytes"_a = program.resident_bytes,
+                  "results"_a = to_python(program.results), "rows"_a = program.rows, "loops"_a = loops,
+                  "ended_by"_a = program.ended_by, "runs"_a = program.runs, "resident_bytes"_a = program.resident_bytes,
                   "host_bytes"_a = program.host_bytes);
 }
 
@@ -58,14 +61,16 @@ std::shared_ptr<py::function> kept(py::function f) {
 void bind_abstract(py::module_& m) {
   install_places();
   // assume(type, where): the number that stands for what the host reads, or None to refuse.
-  m.def("abstract_begin", [](py::function assume) {
+  m.def("abstract_begin", [](py::function assume, bool roll) {
     clear_places();
     const auto f = kept(std::move(assume));
-    AbstractSession::begin([f](const Type& type, const std::string& where) -> AbstractSession::Assumed {
-      const py::gil_scoped_acquire gil;
-      const auto value = (*f)(text_of(type), where).cast<std::optional<double>>();
-      return {value.has_value(), value.value_or(0)};
-    });
+    AbstractSession::begin(
+        [f](const Type& type, const std::string& where) -> AbstractSession::Assumed {
+          const py::gil_scoped_acquire gil;
+          const auto value = (*f)(text_of(type), where).cast<std::optional<double>>();
+          return {value.has_value(), value.value_or(0)};
+        },
+        roll);
   });
   m.def("set_batch_parts", &set_batch_parts);
   m.def("is_users_code", &is_users_code);

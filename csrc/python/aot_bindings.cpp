@@ -17,9 +17,10 @@ struct Topology {
   pjrt::TopologyDescription description;
 };
 
-pjrt::Client::CompileOptions target_options(int partitions, Flags flags) {
+pjrt::Client::CompileOptions target_options(const std::string& module, int partitions, Flags flags) {
   pjrt::Client::CompileOptions options;
   options.partitions = partitions;
+  options.shardy = module.find("sdy.mesh") != std::string::npos;
   options.flags = std::move(flags);
   return options;
 }
@@ -50,8 +51,8 @@ void bind_aot(py::module_& m) {
              std::vector<std::string> results;
              {
                const py::gil_scoped_release unlocked;
-               results =
-                   pjrt::run_phase(t.description.get(), module, target_options(partitions, std::move(flags)), phase);
+               results = pjrt::run_phase(t.description.get(), module,
+                                         target_options(module, partitions, std::move(flags)), phase);
              }
              std::vector<py::bytes> bytes;
              for (const std::string& r : results) bytes.emplace_back(r);
@@ -64,7 +65,7 @@ void bind_aot(py::module_& m) {
         {
           const py::gil_scoped_release unlocked;
           const auto executable =
-              pjrt::compile_for(t.description.get(), module, target_options(partitions, std::move(flags)));
+              pjrt::compile_for(t.description.get(), module, target_options(module, partitions, std::move(flags)));
           program = pjrt::optimized_program(executable.get());
           memory = pjrt::memory_of(executable.get());
         }

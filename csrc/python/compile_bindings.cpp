@@ -119,7 +119,7 @@ void bind_compile(py::module_& m) {
         return list_to_python(results);
       });
   py::class_<CompiledGraph>(m, "CompiledGraph")
-      .def(py::init<std::vector<int>>(), py::arg("dying") = std::vector<int>())
+      .def(py::init<std::vector<int>, bool>(), py::arg("dying") = std::vector<int>(), py::arg("roll") = false)
       .def("begin_capture",
            [](CompiledGraph& g, const py::object& arguments) {
              auto stand_ins = g.begin_capture(arguments_from_python(arguments));

@@ -1,6 +1,7 @@
 """Captures what a function, a module or a recording would run, and asks the TPU compiler about it."""
 
 import copy
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +21,7 @@ from torch_tpu.aot.recording import Finding, Program, Recording, topology
 from torch_tpu.aot.report import Report, StepReport, TargetReport, ops_of, time_of
 from torch_tpu.aot.sharding import fsdp
 
-Shard = Literal["none", "fsdp"]
+Shard = Literal["none", "fsdp", "given"]
 MakeOptimizer = Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
 Progress = Callable[[str], None]
 
@@ -119,6 +120,7 @@ def check(
     values: Mapping[str, float] | None = None,
     on_read: str = "assume",
     shard: Shard = "none",
+    roll: bool = True,
     timeout: float = 1800,
     progress: Progress = _silent,
 ) -> Report:
@@ -132,8 +134,8 @@ def check(
     ``loss``, a scalar output, or a mean). ``depth``: ``"quick"`` runs the compiler's first phase (seconds), ``"full"``
     all of it (minutes; errors that only code generation finds, and cycles). ``shard="fsdp"`` makes one program of all
     devices of the slice: parameters and optimizer state are cut, the inputs' first dimension is the batch of all.
-    ``values``, ``on_read``: see
-    ``torch_tpu.aot.topology``. Raises CheckError for what cannot be checked; what the compiler refuses is in the report.
+    ``roll``: layers that repeat are checked as a loop over stacked parameters; False: as PyTorch runs them, one by one.
+    ``values``, ``on_read``: see ``torch_tpu.aot.topology``. Raises CheckError for what cannot be checked; what the compiler refuses is in the report.
     """
     targets = [hardware.parse(name) for name in ([topology] if isinstance(topology, str) else topology)]
     title = getattr(fn_or_module, "__qualname__", type(fn_or_module).__name__)
@@ -145,6 +147,7 @@ def check(
             targets[0],
             values,
             on_read,
+            roll,
             targets[0].devices if shard == "fsdp" else 1,
         )
         seconds = time.monotonic() - start
@@ -152,14 +155,48 @@ def check(
         return judge(title, recording, steps, targets, compiler, depth, seconds, progress=progress, shard=shard)
 
 
+def check_module(
+    path: Path,
+    *,
+    topology: str | Sequence[str] = "v6e:1x1",
+    depth: Depth = "quick",
+    timeout: float = 1800,
+    progress: Progress = _silent,
+) -> Report:
+    """What ``check`` says of a StableHLO module in a file, from anywhere: to compare it with another program.
+
+    A module of several partitions says itself how it is spread over the slice, which has to have as many devices.
+    """
+    targets = [hardware.parse(name) for name in ([topology] if isinstance(topology, str) else topology)]
+    if not path.is_file():
+        raise CheckError(f"There is no file {path}.", "Give the path of a StableHLO module.")
+    try:
+        text = path.read_text()
+    except UnicodeDecodeError as error:
+        raise CheckError(f"{path} is no text.", "Give the module as text, not as bytecode.") from error
+    found = re.search(r"mhlo\.num_partitions = (\d+)", text)
+    parts = int(found[1]) if found else 1
+    for target in targets:
+        if parts > 1 and target.devices != parts:
+            raise CheckError(
+                f"{path} is for {parts} devices; {target.name} has {target.devices}.", "Give another slice."
+            )
+    program = Program(text, [], [], {}, [], "the end of the module", 1, 0, 0)
+    recording = Recording(targets[0], [program])
+    with Compiler(timeout) as compiler:
+        shard = "given" if parts > 1 else "none"
+        return judge(path.name, recording, [program], targets, compiler, depth, 0.0, progress=progress, shard=shard)
+
+
 def capture(
     body: Callable[[Recording], int],
     target: hardware.Slice,
     values: Mapping[str, float] | None,
     on_read: str,
+    roll: bool,
     batch_parts: int = 1,
 ) -> tuple[Recording, int]:
-    with topology(target, values=values, on_read=on_read, batch_parts=batch_parts) as recording:
+    with topology(target, values=values, on_read=on_read, roll=roll, batch_parts=batch_parts) as recording:
         before = body(recording)
     return recording, before
 
@@ -237,11 +274,12 @@ def _step(
         calls=sum(sum(lines.values()) for lines in program.rows.values()),
         host_bytes=program.host_bytes,
         text_bytes=len(program.module),
+        loops=program.loops,
         verdict="ok",
     )
     names = [a.name for a in program.arguments]
-    parts = report.devices if report.shard == "fsdp" else 1
-    text = fsdp(program, parts) if parts > 1 else program.module
+    parts = report.devices if report.shard != "none" else 1
+    text = fsdp(program, parts) if report.shard == "fsdp" and parts > 1 else program.module
     resident = program.resident_bytes // parts
     start = time.monotonic()
     try:

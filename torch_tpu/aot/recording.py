@@ -25,6 +25,7 @@ class Argument:
     type: str
     nbytes: int
     donated: bool
+    stacked: int = 0  # arrays that it is a stack of, named "model.layers.*.weight"; 0: it is none
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Program:
     arguments: list[Argument]
     results: list[Argument]
     rows: dict[str, dict[str, int]]  # ATen op -> Python line -> calls
+    loops: list[tuple[int, int]]  # that stand for layers: calls, times
     ended_by: str  # what would have run it, the first time
     runs: int
     resident_bytes: int  # of device values that were alive beside the program's own, at most
@@ -124,6 +126,8 @@ class _Names:
         _C.leave_scope()
 
     def _adopt(self, root: torch.nn.Module) -> None:
+        if id(root) in self._of_module and root not in self._roots:
+            return  # a part of a model, called by itself: a checkpoint computes it again in the backward
         if root not in self._roots:
             # Making the parameters is a program of its own.
             _C.abstract_cut("a module's first call")
@@ -209,6 +213,7 @@ def topology(
     *,
     values: Mapping[str, float] | None = None,
     on_read: str = "raise",
+    roll: bool = False,
     batch_parts: int = 1,
 ) -> Iterator[Recording]:
     """User code in the block runs unchanged on device ``tpu``, on tensors that have shapes and no data.
@@ -220,6 +225,8 @@ def topology(
     A value that the host reads (``.item()``, ``nonzero``, printing) is not there. ``values`` gives it, by
     Python line (``{"train.py:31": 7}``); otherwise the read raises RuntimeError, or with ``on_read="assume"``
     gets 0 (1 for int64). Either way it is among the findings.
+
+    ``roll``: layers that repeat become loops over stacked parameters, as someone would write them by hand.
 
     ``batch_parts``: how many devices will share the batch, where the program is to be spread over several: some ops
     choose their form by a device's part.
@@ -244,7 +251,7 @@ def topology(
         stack.enter_context(_printing_reads_once())
         _C.set_batch_parts(batch_parts)
         stack.callback(_C.set_batch_parts, 1)
-        _C.abstract_begin(_reader(values, on_read == "raise"))
+        _C.abstract_begin(_reader(values, on_read == "raise"), roll)
         try:
             yield recording
         finally:

@@ -62,6 +62,9 @@ class StepReport:
     calls: int
     host_bytes: int
     text_bytes: int
+    loops: list[
+        tuple[int, int]
+    ]  # that stand for layers: calls, times; parameters are stacked, as one writes it by hand
     verdict: str  # "ok", "oom", "refused", "crashed"
     message: str = ""  # the compiler's, if it refused
     memory: Memory | None = None
@@ -79,7 +82,7 @@ class TargetReport:
     depth: str  # "quick", "full"
     steps: list[StepReport] = field(default_factory=list)
     note: str = ""
-    shard: str = "none"  # or "fsdp": one program of all devices
+    shard: str = "none"  # "fsdp", or as "given" by the module: one program of all devices
 
 
 @dataclass

@@ -73,6 +73,7 @@ def record(
     target: hardware.Slice,
     values: Mapping[str, float] | None = None,
     on_read: str = "assume",
+    roll: bool = True,
     steps: int = 3,
     calls: int = 16,
 ) -> tuple[Recording, list[Finding]]:
@@ -83,7 +84,7 @@ def record(
     if not path.is_file():
         raise CheckError(f"There is no script {path}.", "Give the path of a Python file.")
     stopped, needed_at = None, None
-    with topology(target, values=values, on_read=on_read) as recording, cuda_to_tpu() as redirects:
+    with topology(target, values=values, on_read=on_read, roll=roll) as recording, cuda_to_tpu() as redirects:
         try:
             with _as_main(path, arguments), one_process.as_torchrun(path) as needed_at, _stopping(steps, calls):
                 runpy.run_path(str(path), run_name="__main__")

@@ -6,6 +6,7 @@ scatters its gradient. Only the program's text changes: the numbers are those of
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -40,33 +41,50 @@ class _Plan:
         able = [i for i, d in enumerate(dims) if d % self.devices == 0]
         return self.cut(dims, max(able, key=lambda i: dims[i]) if able else None)
 
+    def of_stack(self, how: str) -> str:
+        """How a stack of arrays is cut that are cut like this: each of them so."""
+        return how.replace("devices=[", "devices=[1,")
+
     def by_batch(self, dims: tuple[int, ...]) -> str | None:
         return self.cut(dims, 0) if dims and dims[0] in (self.batch, self.tokens) else None
 
 
 def _plan(program: Program, devices: int) -> _Plan:
-    inputs = [dims_of(a.type) for a in program.arguments if not a.name and dims_of(a.type)]
+    inputs = [_one(a) for a in program.arguments if not a.name and _one(a)]
     if not inputs:
         raise CheckError("--shard fsdp: the program takes no batch.", "Give the inputs as arguments of the function.")
-    batch = max(d[0] for d in inputs)
+    # Of a model's inputs, those with the most dimensions are of the whole batch; positions and masks may not be.
+    rank = max(map(len, inputs))
+    longest = Counter(d[:2] for d in inputs if len(d) == rank).most_common(1)[0][0]
+    batch = longest[0]
     if batch % devices:
         raise CheckError(
             f"--shard fsdp: a batch of {batch} does not divide among {devices} devices.",
             "Give a multiple of their number.",
         )
-    longest = max((d for d in inputs if d[0] == batch), key=len)
     plan = _Plan(devices, batch, batch * longest[1] if len(longest) > 1 else batch, {})
     for a in program.arguments:
-        if a.name and dims_of(a.type):
-            plan.parameters[dims_of(a.type)] = plan.parameter(dims_of(a.type))
+        if a.name and _one(a):
+            plan.parameters[_one(a)] = plan.parameter(_one(a))
     return plan
 
 
+def _one(argument: Argument) -> tuple[int, ...]:
+    """The dimensions of an array; of a stack, those of one in it."""
+    return dims_of(argument.type)[1 if argument.stacked else 0 :]
+
+
 def _of_argument(argument: Argument, plan: _Plan) -> str:
-    dims = dims_of(argument.type)
-    if argument.name:
-        return plan.parameters.get(dims, "{replicated}")
-    return plan.by_batch(dims) or "{replicated}"
+    dims = _one(argument)
+    how = plan.parameters.get(dims) if argument.name else plan.by_batch(dims)
+    how = how or "{replicated}"
+    return plan.of_stack(how) if argument.stacked else how
+
+
+def _of_result(result: Argument, plan: _Plan) -> str:
+    dims = _one(result)
+    how = plan.parameters.get(dims) or plan.by_batch(dims) or "{replicated}"
+    return plan.of_stack(how) if result.stacked else how
 
 
 def _annotated_header(header: str, arguments: list[str], results: list[str]) -> str:
@@ -111,9 +129,7 @@ def _lines(program: Program, plan: _Plan, arguments: list[str]) -> Iterator[str]
             aliases = _aliases(line)
             results = []
             for i, r in enumerate(program.results):
-                dims = dims_of(r.type)
-                cut = arguments[aliases[i]] if i in aliases else plan.parameters.get(dims) or plan.by_batch(dims)
-                results.append(cut or "{replicated}")
+                results.append(arguments[aliases[i]] if i in aliases else _of_result(r, plan))
             yield _annotated_header(line, arguments, results)
         elif in_main and line == "}":
             in_main = False

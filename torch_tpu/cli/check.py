@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 
 from torch_tpu.aot import hardware
-from torch_tpu.aot.check import Shard, check, judge, steps_of
+from torch_tpu.aot.check import Shard, check, check_module, judge, steps_of
 from torch_tpu.aot.compiler import Compiler, Depth
 from torch_tpu.aot.errors import CheckError
 from torch_tpu.aot.report import Report
@@ -65,6 +65,11 @@ def _failures(report: Report, fail_on: tuple[str, ...]) -> list[str]:
 @click.option("--module", metavar="PKG:FUNCTION", help="A function that returns (module or function, inputs...).")
 @click.option("--hf", metavar="CONFIG", help="A transformers configuration: a folder or a name. No weights are needed.")
 @click.option(
+    "--mlir",
+    type=click.Path(path_type=Path),
+    help="A StableHLO module in a text file, from anywhere: to compare it with another program.",
+)
+@click.option(
     "--topology", default="v6e:1x1", show_default=True, help="A slice, or several with commas: v6e-8,v5p:2x2x1."
 )
 @click.option(
@@ -102,6 +107,11 @@ def _failures(report: Report, fail_on: tuple[str, ...]) -> list[str]:
     help="With --hf: keep activations, or compute each layer's again in the backward.",
 )
 @click.option(
+    "--roll/--no-roll",
+    default=True,
+    help="Layers that repeat as a loop over stacked parameters, or one by one.  [default: roll]",
+)
+@click.option(
     "--quick", "depth", flag_value="quick", default="quick", help="The compiler's first phase: seconds.  [default]"
 )
 @click.option(
@@ -120,6 +130,7 @@ def command(
     arguments: tuple[str, ...],
     module: str | None,
     hf: str | None,
+    mlir: Path | None,
     topology: str,
     train: bool,
     batch: int,
@@ -127,6 +138,7 @@ def command(
     dtype: str,
     shard: Shard,
     checkpoint: str,
+    roll: bool,
     depth: Depth,
     value: tuple[str, ...],
     as_json: bool,
@@ -145,21 +157,26 @@ def command(
     try:
         if unknown := set(names) - {"unsupported", "oom"}:
             raise CheckError(f"--fail-on {fail_on}: unknown: {', '.join(unknown)}.", "Known: unsupported, oom.")
-        if sum(x is not None for x in (script, module, hf)) != 1:
+        if sum(x is not None for x in (script, module, hf, mlir)) != 1:
             raise CheckError(
-                "Nothing to check, or several things.", "Give one of SCRIPT.py, --module PKG:FUNCTION, --hf CONFIG."
+                "Nothing to check, or several things.",
+                "Give one of SCRIPT.py, --module PKG:FUNCTION, --hf CONFIG, --mlir FILE.",
             )
         targets = [hardware.parse(name) for name in topology.split(",")]
         values = _values(value)
         with stderr.status("Starting") as status:
             if script is not None:
-                report = _of_script(Path(script), arguments, targets, depth, values, timeout, status.update)
+                report = _of_script(Path(script), arguments, targets, depth, values, roll, timeout, status.update)
+            elif mlir is not None:
+                slices = [t.name for t in targets]
+                report = check_module(mlir, topology=slices, depth=depth, timeout=timeout, progress=status.update)
             else:
                 check_as = functools.partial(
                     check,
                     topology=[t.name for t in targets],
                     train=train,
                     shard=shard,
+                    roll=roll,
                     depth=depth,
                     values=values,
                     timeout=timeout,
@@ -219,6 +236,7 @@ def _of_script(
     targets: list[hardware.Slice],
     depth: Depth,
     values: dict[str, float],
+    roll: bool,
     timeout: float,
     progress: Callable[[str], None],
 ) -> Report:
@@ -228,7 +246,7 @@ def _of_script(
         compiler.start()
         progress(f"Running {script} without data")
         start = time.monotonic()
-        recording, redirects = record(script, arguments, targets[0], values)
+        recording, redirects = record(script, arguments, targets[0], values, roll=roll)
         seconds = time.monotonic() - start
         steps = steps_of(recording.programs)
         return judge(script.name, recording, steps, targets, compiler, depth, seconds, redirects, progress)

@@ -52,6 +52,7 @@ def _summary(report: Report) -> Table:
         put("verdict", "; ".join(sorted({verdict(s) for s in target.steps})))
         put("programs", str(len(target.steps)))
         put("devices", f"{target.devices}, {target.shard}" if target.shard != "none" else "-")
+        put("layers rolled", ", ".join(f"{times} x {calls} calls" for calls, times in step.loops) or "-")
         m, t = step.memory, step.time
         put("HBM of a device", gib(target.hbm_limit))
         put("  peak", gib(m.peak) if m else "-")
@@ -101,11 +102,16 @@ def notes(report: Report) -> list[str]:
             found.append(
                 f"{target.name}: the program runs on one of {target.devices} devices; the others do the same or nothing."
             )
-        parts = target.devices if target.shard == "fsdp" else 1
+        parts = target.devices if target.shard != "none" else 1
         if step.memory and step.gradient_bytes > 0.05 * step.memory.peak * parts:
             found.append(
                 f"{target.name}: gradients of {gib(step.gradient_bytes)} in all are alive when the optimizer's step ends, "
                 "so the program returns them."
+            )
+        if step.loops:
+            found.append(
+                f"{target.name}: layers that repeat are a loop over stacked parameters, gradients and optimizer state, as one "
+                "writes it by hand (--no-roll: one by one)."
             )
         t = step.time
         if t is None:

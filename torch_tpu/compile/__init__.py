@@ -7,7 +7,7 @@ storage sharing) is captured anew; graphs with dynamic sizes run padded programs
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,10 +15,13 @@ import torch
 from torch_tpu import _C
 
 
-def _compile_graph(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], *, saved: dict) -> Callable:
+def _compile_graph(
+    graph: torch.fx.GraphModule, example_inputs: Sequence[Any], *, saved: dict, roll_layers: bool
+) -> Callable:
     """An AOTAutograd compiler: a function of a list of arguments, which it empties.
 
     ``saved`` is shared by the forward and the backward graph of a function: see ``Bucketed``.
+    ``roll_layers``: of fixed sizes, layers that repeat become a loop.
     """
     from torch_tpu.compile.bucketed import Bucketed, has_dynamic_sizes
     from torch_tpu.compile.exact import Exact, OpByOp, saved_arguments
@@ -32,7 +35,7 @@ def _compile_graph(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], *
         if not can_move(graph):
             return _boxed(op_by_op, op_by_op)
         prepare = move(graph)
-    compiled = Bucketed(graph, saved) if has_dynamic_sizes(graph) else Exact(graph, saved_arguments(graph))
+    compiled = Bucketed(graph, saved) if has_dynamic_sizes(graph) else Exact(graph, saved_arguments(graph), roll_layers)
     return _boxed(compiled, op_by_op, prepare)
 
 
@@ -51,14 +54,21 @@ def _boxed(compiled: Any, op_by_op: Any, prepare: Callable[[list], None] | None 
     return run
 
 
-def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable:
+def backend(
+    graph: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Callable:
     """The Dynamo backend ``tpu``.
 
-    ``mode`` and ``options`` of torch.compile are accepted and change nothing: every graph is one
-    executable, which is what ``reduce-overhead`` asks for, and XLA always optimizes as far as it
-    can, which is what ``max-autotune`` asks for.
+    ``options={"roll_layers": True}``: layers that repeat become a loop over their stacked parameters.
+    ``mode`` is accepted and changes nothing: every graph is one executable, which is what ``reduce-overhead`` asks
+    for, and XLA always optimizes as far as it can, which is what ``max-autotune`` asks for.
     """
+    roll_layers = bool((options or {}).get("roll_layers", False))
     from torch._dynamo.backends.common import aot_autograd
 
-    compiler = functools.partial(_compile_graph, saved={})
+    compiler = functools.partial(_compile_graph, saved={}, roll_layers=roll_layers)
     return aot_autograd(fw_compiler=compiler, keep_inference_input_mutations=True)(graph, example_inputs)

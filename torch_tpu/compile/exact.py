@@ -27,11 +27,12 @@ class Exact:
     """``function`` (of tensors, numbers and None, to a flat list of them): called with a list, which it empties.
 
     ``dying``: the positions of arguments that only the list holds, so that their memory can be used for results.
+    ``roll``: layers that repeat become a loop.
     """
 
-    def __init__(self, function: Callable, dying: Sequence[int] = ()):
+    def __init__(self, function: Callable, dying: Sequence[int] = (), roll: bool = False):
         self._function = function
-        self._compiled = _C.CompiledGraph(list(dying))
+        self._compiled = _C.CompiledGraph(list(dying), roll)
         self._run = self._compiled.run
 
     def __call__(self, arguments: list) -> list:
