@@ -14,7 +14,6 @@
 #include "exec/executables.h"
 #include "exec/module_text.h"
 #include "exec/novelty.h"
-#include "lowerings/foreign.h"
 #include "stablehlo/compose.h"
 
 namespace torch_tpu {
