@@ -99,12 +99,16 @@ layer(tensor
   csrc/tensor/cell.cpp
   csrc/tensor/fork.cpp
   csrc/tensor/memory.cpp
+  csrc/tensor/sites.cpp
   csrc/tensor/view.cpp
   csrc/tensor/view_emit.cpp)
 layer(exec
   csrc/exec/abstract.cpp
   csrc/exec/call_by_call.cpp
   csrc/exec/capture.cpp
+  csrc/exec/compile_ahead.cpp
+  csrc/exec/compile_progress.cpp
+  csrc/exec/compile_queue.cpp
   csrc/exec/counters.cpp
   csrc/exec/dump.cpp
   csrc/exec/elements.cpp
@@ -117,6 +121,7 @@ layer(exec
   csrc/exec/program.cpp
   csrc/exec/repeats.cpp
   csrc/exec/roll.cpp
+  csrc/exec/room.cpp
   csrc/exec/signature.cpp)
 layer(device
   csrc/device/accelerator.cpp
@@ -155,5 +160,6 @@ set(PYTHON_SOURCES
   csrc/python/compile_bindings.cpp
   csrc/python/device_bindings.cpp
   csrc/python/journal_bindings.cpp
+  csrc/python/memory_bindings.cpp
   csrc/python/module.cpp
   csrc/python/places.cpp)

@@ -22,7 +22,7 @@ import torch  # noqa: F401
 
 _autoload()
 
-from torch_tpu._execution import counters, get_mode, mode, platform, plugin_path, set_mode
+from torch_tpu._execution import counters, get_mode, mode, platform, plugin_path, set_background_compile, set_mode
 
 
 # Imported at first use, so that `import torch` stays cheap: name -> module.
@@ -53,5 +53,6 @@ __all__ = [
     "ops",
     "platform",
     "plugin_path",
+    "set_background_compile",
     "set_mode",
 ]

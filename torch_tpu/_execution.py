@@ -48,6 +48,17 @@ def mode(name: Mode) -> Iterator[None]:
         set_mode(previous)
 
 
+def set_background_compile(on: bool) -> None:
+    """In ``defer`` mode, compiles on another thread while the steps go on, with the same numbers.
+
+    A recorded program that comes a second time is compiled so; until it is ready, its ops run one by one, each a small
+    program that compiles soon. First steps are slower than with the program, but there is no stall before them.
+    The environment variable ``TORCH_TPU_BACKGROUND_COMPILE=1`` sets it at start. Off, what is being compiled is
+    waited for when it comes again.
+    """
+    _C.set_background_compile(on)
+
+
 def counters() -> dict[str, int]:
     """Counts since the process started.
 

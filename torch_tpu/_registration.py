@@ -52,6 +52,8 @@ def register() -> None:
     serve_default_backend()
     _recompute_apart()
     register_optimizer_step_post_hook(_end_step)
+    # Threads that compile end before the compiler does.
+    atexit.register(_C.compile_finish)
     # Compiled programs are written to disk in the background: what is not written in this time is left out.
     atexit.register(_C.cache_finish, 5.0)
 

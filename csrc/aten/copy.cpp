@@ -17,6 +17,7 @@
 #include "exec/counters.h"
 #include "exec/journal.h"
 #include "exec/policy.h"
+#include "exec/room.h"
 #include "tensor/fork.h"
 
 namespace torch_tpu {
@@ -114,7 +115,10 @@ DeviceValuePtr upload(const Stage& stage, const Type& type, int device) {
   if (AbstractSession* session = AbstractSession::active()) return session->input(type, device, /*from_host=*/true);
   auto value = c10::make_intrusive<DeviceValue>(type, device);
   const at::Tensor staged = stage();
-  value->fulfil(pjrt::Client::get().from_host(staged.const_data_ptr(), type, device));
+  value->fulfil(with_room(device, [&](bool) {
+    check_room(device, type.nbytes());
+    return pjrt::Client::get().from_host(staged.const_data_ptr(), type, device);
+  }));
   return value;
 }
 
@@ -153,7 +157,10 @@ void between_devices(const at::Tensor& src, const at::Tensor& dst) {
     value = session->input(from->type, device, /*from_host=*/false);
   } else {
     value = c10::make_intrusive<DeviceValue>(from->type, device);
-    value->fulfil(pjrt::Client::get().copy_to_device(buffer_of(from, "a value is copied to another device"), device));
+    value->fulfil(with_room(device, [&](bool) {
+      check_room(device, from->type.nbytes());
+      return pjrt::Client::get().copy_to_device(buffer_of(from, "a value is copied to another device"), device);
+    }));
   }
   View view = view_of(source);
   copy_within(make_tensor(view, device, std::move(value)), dst);

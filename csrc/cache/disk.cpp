@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <utility>
 
 #include "pjrt/environment.h"
@@ -29,22 +28,11 @@ std::string default_folder() {
   return home.empty() ? "" : home + "/.cache/torch_tpu";
 }
 
-int64_t parse_size(const std::string& text) {
-  char* end = nullptr;
-  const double number = std::strtod(text.c_str(), &end);
-  const std::string_view unit = end;
-  const int shift = unit.empty() ? 0 : unit == "K" ? 10 : unit == "M" ? 20 : unit == "G" ? 30 : -1;
-  TORCH_CHECK_VALUE(end != text.c_str() && shift >= 0 && number > 0 && number < 1e12, "tpu: TORCH_TPU_CACHE_SIZE is ",
-                    text, "; expected a number of bytes, or one with K, M or G, such as 500M.");
-  return static_cast<int64_t>(number * static_cast<double>(int64_t{1} << shift));
-}
-
 }  // namespace
 
 DiskSettings disk_settings() {
   DiskSettings settings;
-  const std::string size = environment("TORCH_TPU_CACHE_SIZE");
-  settings.limit = size.empty() ? kDefaultLimit : parse_size(size);
+  settings.limit = environment_bytes("TORCH_TPU_CACHE_SIZE", kDefaultLimit);
   if (environment("TORCH_TPU_CACHE") == "0") {
     settings.off = "TORCH_TPU_CACHE=0";
     return settings;

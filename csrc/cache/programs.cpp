@@ -30,7 +30,11 @@ LoadedProgram* ProgramCache::insert(c10::ArrayRef<int64_t> key, uint64_t hash, p
     by_hash_.erase(std::find_if(first, last, [&](const auto& e) { return e.second == oldest; }));
     entries_.pop_back();
   }
-  entries_.push_front({key.vec(), hash, {std::move(executable), {}, {}, {}}});
+  const int64_t scratch = pjrt::scratch_bytes(executable.get());
+  entries_.push_front(
+      {key.vec(),
+       hash,
+       {.executable = std::move(executable), .doubles = {}, .integers = {}, .aliases = {}, .scratch_bytes = scratch}});
   by_hash_.emplace(hash, entries_.begin());
   return &entries_.front().program;
 }

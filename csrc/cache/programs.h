@@ -30,6 +30,7 @@ struct LoadedProgram {
   Pack<int64_t> integers;
   std::vector<int64_t> aliases;  // by argument: the output that gets its buffer, or -1
   bool small = false;            // one call on little data
+  int64_t scratch_bytes = 0;     // that it takes while it runs, beside arguments and results
 };
 
 uint64_t hash_of(c10::ArrayRef<int64_t> key);

@@ -76,6 +76,8 @@ struct CellAllocator final : c10::DeviceAllocator {
     for (auto* bytes : {&stats.allocated_bytes, &stats.reserved_bytes, &stats.active_bytes, &stats.requested_bytes}) {
       set_stat(*bytes, counts.bytes);
     }
+    stats.reserved_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)].peak =
+        counts.peak_with_scratch;
     for (auto* buffers : {&stats.allocation, &stats.segment, &stats.active}) {
       set_stat(*buffers, counts.buffers);
     }

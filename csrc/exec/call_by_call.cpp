@@ -26,6 +26,8 @@ void Program::run_call_by_call(const std::vector<int64_t>& live) {
     }
   }
 
+  compile_calls_ahead(runs, last_use, last_use_of_leaf);
+
   // A value is given up at its last use, so that it can be donated as if it had been run at once.
   const auto take = [](DeviceValuePtr& value, bool is_last) { return is_last ? std::move(value) : value; };
   size_t next_double = 0, next_integer = 0;
@@ -61,7 +63,8 @@ void Program::run_call_by_call(const std::vector<int64_t>& live) {
       outputs.push_back(take(results_[slot], last_use[slot] <= i));
     }
     single.record(submission, std::move(outputs));
-    single.run();
+    started_ = true;
+    single.run(/*last=*/true);
   }
 }
 

@@ -9,6 +9,8 @@
 #include "exec/journal.h"
 #include "exec/module_text.h"
 #include "exec/policy.h"
+#include "exec/room.h"
+#include "tensor/memory.h"
 
 namespace torch_tpu {
 
@@ -61,7 +63,10 @@ std::shared_ptr<Replay> Capture::finish(const std::vector<DeviceValuePtr>& outpu
     if (program_.made(*value)) {
       const auto found = std::find(live.begin(), live.end(), value->slot);
       replay->outputs_.push_back(static_cast<int>(found - live.begin()));
-      if (found == live.end()) live.push_back(value->slot);
+      if (found == live.end()) {
+        live.push_back(value->slot);
+        replay->output_bytes_ += value->type.nbytes();
+      }
       continue;
     }
     const auto input = std::find(inputs_.begin(), inputs_.end(), value);
@@ -105,6 +110,7 @@ std::shared_ptr<Replay> Capture::finish(const std::vector<DeviceValuePtr>& outpu
                                          : write_module(rolled, live, aliases, /*stacked_arguments=*/false).text;
   const LocatedEvents located;
   replay->program_.executable = make_executable(replay->module_, program_.parts(live, aliases), program_.size(), {});
+  replay->program_.scratch_bytes = pjrt::scratch_bytes(replay->program_.executable.get());
   return replay;
 }
 
@@ -138,7 +144,12 @@ std::vector<DeviceValuePtr> Replay::run(std::vector<DeviceValuePtr>& inputs, uin
     }
     upload_numbers(program_, doubles_, integers_, device_, arguments);
     std::vector<pjrt::Buffer> buffers(executable_outputs_);
-    pjrt::Client::get().execute(program_.executable.get(), arguments, kept, buffers, device_);
+    int64_t bytes = output_bytes_ + program_.scratch_bytes;
+    for (const int input : donated) bytes -= inputs[input]->type.nbytes();
+    with_room(device_, [&](bool) {
+      check_room(device_, bytes);
+      pjrt::Client::get().execute(program_.executable.get(), arguments, kept, buffers, device_);
+    });
     for (const int input : donated) inputs[input].reset();
     Counters::add(Counter::kDonations, static_cast<int64_t>(donated.size()));
     for (size_t i = 0; i < outputs_.size(); ++i) {
@@ -146,6 +157,7 @@ std::vector<DeviceValuePtr> Replay::run(std::vector<DeviceValuePtr>& inputs, uin
       made[outputs_[i]] = c10::make_intrusive<DeviceValue>(output_types_[i], device_);
       made[outputs_[i]]->fulfil(std::move(buffers[outputs_[i]]));
     }
+    MemoryCounters::on_run(device_, program_.scratch_bytes);
   }
   std::vector<DeviceValuePtr> results;
   results.reserve(outputs_.size());

@@ -47,6 +47,7 @@ class Replay {
   std::string module_;
   LoadedProgram program_;
   size_t executable_outputs_ = 0;
+  int64_t output_bytes_ = 0;
   std::vector<Source> sources_;
   std::vector<Type> output_types_;
   std::vector<int> outputs_;    // as outputs()

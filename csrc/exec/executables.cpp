@@ -6,6 +6,7 @@
 
 #include "cache/disk.h"
 #include "cache/sha256.h"
+#include "exec/compile_progress.h"
 #include "exec/counters.h"
 #include "exec/dump.h"
 #include "exec/journal.h"
@@ -23,6 +24,7 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 pjrt::LoadedExecutable compile(const std::string& module, size_t calls, const pjrt::Client::CompileOptions& options) {
   dump_module(module, calls);
+  const CompileProgress progress(calls);
   Counters::add(Counter::kCompiles);
   return pjrt::Client::get().compile(module, options);
 }

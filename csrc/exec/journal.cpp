@@ -28,6 +28,7 @@ Pages& pages() {
 }
 
 thread_local std::vector<std::pair<Event::Kind, uint64_t>> unlocated;
+thread_local bool without_place = false;
 
 bool alike(const Event& a, const Event& b) {
   return a.what == b.what && a.where == b.where && a.note == b.note && a.calls == b.calls && a.step == b.step &&
@@ -41,7 +42,7 @@ void Journal::add(Event event) {
   const std::lock_guard guard(p.lock);
   event.number = p.next++;
   event.step = p.step;
-  unlocated.emplace_back(event.kind, event.number);
+  if (!without_place) unlocated.emplace_back(event.kind, event.number);
   auto& events = p.events[static_cast<size_t>(event.kind)];
   if (events.size() >= kKept[static_cast<size_t>(event.kind)]) events.pop_front();
   events.push_back(std::move(event));
@@ -65,6 +66,10 @@ void Journal::locate() {
   }
   unlocated.clear();
 }
+
+EventsWithoutPlace::EventsWithoutPlace() { without_place = true; }
+
+EventsWithoutPlace::~EventsWithoutPlace() { without_place = false; }
 
 void Journal::end_step() {
   Pages& p = pages();

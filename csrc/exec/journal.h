@@ -38,6 +38,12 @@ class Journal {
   static std::vector<Event> events();
 };
 
+// What its thread adds while it lives has no line of Python: for threads without Python.
+struct EventsWithoutPlace {
+  EventsWithoutPlace();
+  ~EventsWithoutPlace();
+};
+
 // Locates what is added while it lives. Declare it before the lock that guards what adds.
 struct LocatedEvents {
   ~LocatedEvents() { Journal::locate(); }

@@ -9,11 +9,13 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "exec/abstract.h"
 #include "exec/capture.h"
 #include "exec/counters.h"
 #include "exec/journal.h"
+#include "exec/room.h"
 #include "tensor/fork.h"
 
 namespace torch_tpu {
@@ -61,8 +63,9 @@ std::string sync_point() {
   return where.empty() ? "a sync point" : "a sync point at " + where;
 }
 
+// last: it is not to be kept if there is no room for its results.
 // REQUIRES: the recorder's lock, taken after a LocatedEvents was made.
-void flush_locked(Recorder& r, int device, const char* cause) {
+void flush_locked(Recorder& r, int device, const char* cause, bool last) {
   Program& program = r.program(device);
   if (program.size() == 0) return;
   Counters::add(Counter::kFlushes);
@@ -74,7 +77,7 @@ void flush_locked(Recorder& r, int device, const char* cause) {
     Journal::add({.kind = Event::Kind::kFlush, .what = cause, .note = how, .calls = calls, .seconds = taken.count()});
   };
   try {
-    program.run();
+    program.run(last);
   } catch (...) {
     note("it failed");
     throw;
@@ -136,25 +139,28 @@ void submit(Submission& submission, int device, DeviceValues& outputs) {
   const Mode mode = current_mode();
   Recorder& r = recorder();
   const LocatedEvents located;
-  const std::lock_guard guard(r.lock);
-  Program& program = r.program(device);
-  if (mode == Mode::kDefer) {
-    program.add(submission, outputs);
-    int64_t& bytes = r.pending_bytes[device];
-    for (const DeviceValuePtr& value : outputs) bytes += value->type.nbytes();
-    if (program.size() >= kMaxPendingCalls) flush_locked(r, device, "4,096 calls are recorded");
-    if (bytes >= kMaxPendingBytes) flush_locked(r, device, "4 GiB of results are recorded");
-    return;
-  }
   const Signature& signature = *submission.signature;
-  flush_locked(r, device, "the mode is not defer");
-  program.add(submission, outputs);
-  try {
-    program.run();
-  } catch (...) {
-    program.give_back(submission);
-    throw;
-  }
+  bool added = false;
+  with_room(device, [&](bool last) {
+    const std::lock_guard guard(r.lock);
+    Program& program = r.program(device);
+    if (!added && mode != Mode::kDefer) flush_locked(r, device, "the mode is not defer", last);
+    if (!added) program.add(submission, outputs);
+    const bool first = !std::exchange(added, true);
+    if (mode == Mode::kDefer) {
+      int64_t& bytes = r.pending_bytes[device];
+      for (const DeviceValuePtr& value : outputs) bytes += first ? value->type.nbytes() : 0;
+      if (program.size() >= kMaxPendingCalls) flush_locked(r, device, "4,096 calls are recorded", last);
+      if (bytes >= kMaxPendingBytes) flush_locked(r, device, "4 GiB of results are recorded", last);
+      return;
+    }
+    try {
+      program.run(last);
+    } catch (...) {
+      if (program.size() == 0) program.give_back(submission);
+      throw;
+    }
+  });
   if (mode == Mode::kDebug) check_outputs(signature, outputs);
 }
 
@@ -162,19 +168,24 @@ void flush(int device, const char* cause) {
   if (AbstractSession* session = AbstractSession::active()) return session->cut(sync_point());
   Recorder& r = recorder();
   const LocatedEvents located;
-  const std::lock_guard guard(r.lock);
-  flush_locked(r, device, cause);
+  with_room(device, [&](bool last) {
+    const std::lock_guard guard(r.lock);
+    flush_locked(r, device, cause, last);
+  });
 }
 
 void flush_all(const char* cause) {
   if (in_forked_child()) return;  // what is recorded is the parent's
   if (AbstractSession* session = AbstractSession::active()) return session->cut(sync_point());
   Recorder& r = recorder();
-  const LocatedEvents located;
-  const std::lock_guard guard(r.lock);
-  for (size_t device = 0; device < kMaxDevices; ++device) {
-    if (r.programs[device]) flush_locked(r, static_cast<int>(device), cause);
+  c10::SmallVector<int, 8> used;
+  {
+    const std::lock_guard guard(r.lock);
+    for (size_t device = 0; device < kMaxDevices; ++device) {
+      if (r.programs[device]) used.push_back(static_cast<int>(device));
+    }
   }
+  for (const int device : used) flush(device, cause);
 }
 
 void end_step() {
@@ -186,12 +197,11 @@ void end_step() {
 void synchronize(int device) {
   check_not_forked();
   if (AbstractSession* session = AbstractSession::active()) return session->cut(sync_point());
-  {
-    Recorder& r = recorder();
-    const LocatedEvents located;
-    const std::lock_guard guard(r.lock);
-    flush_locked(r, device, "synchronize()");
-  }
+  flush(device, "synchronize()");
+  wait_for_queue(device);
+}
+
+void wait_for_queue(int device) {
   if (pjrt::Client::is_created()) pjrt::Client::get().wait_for_all(device);
 }
 

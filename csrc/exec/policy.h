@@ -29,6 +29,8 @@ void flush_all(const char* cause);
 void end_step();
 // flush(), and waits until all that was queued on the device is done.
 void synchronize(int device);
+// Waits without flush().
+void wait_for_queue(int device);
 // The buffer of a value, after running the program that makes it if need be. Not awaited.
 PJRT_Buffer* buffer_of(const DeviceValuePtr& value, const char* cause = "a value is read by the host");
 

@@ -14,18 +14,15 @@
 #include "exec/executables.h"
 #include "exec/module_text.h"
 #include "exec/novelty.h"
+#include "exec/room.h"
 #include "stablehlo/compose.h"
+#include "tensor/memory.h"
 
 namespace torch_tpu {
 
 namespace {
 
 constexpr size_t kCachedPrograms = 2048;
-
-ProgramCache& cache() {
-  static auto* programs = new ProgramCache(kCachedPrograms);  // outlives the client's users at exit
-  return *programs;
-}
 
 Novelty& novelty() {
   static auto* programs = new Novelty();
@@ -46,6 +43,11 @@ PJRT_Buffer* upload(Pack<T>& pack, const std::vector<T>& numbers, at::ScalarType
 }
 
 }  // namespace
+
+ProgramCache& program_cache() {
+  static auto* programs = new ProgramCache(kCachedPrograms);  // outlives the client's users at exit
+  return *programs;
+}
 
 void upload_numbers(LoadedProgram& program, const std::vector<double>& doubles, const std::vector<int64_t>& integers,
                     int device, c10::SmallVectorImpl<PJRT_Buffer*>& arguments) {
@@ -70,6 +72,7 @@ void Program::begin() {
   results_.clear();
   doubles_.clear();
   integers_.clear();
+  started_ = false;
 }
 
 void Program::add(Submission& submission, DeviceValues& outputs) {
@@ -102,11 +105,16 @@ void Program::record(Submission& submission, DeviceValues outputs) {
   }
 }
 
-void Program::run() {
+void Program::run(bool last) {
   if (calls_.empty()) return;
+  const size_t recorded = key_.size();
   try {
     execute();
   } catch (const std::exception& error) {
+    if (!last && !started_ && dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) {
+      key_.resize(recorded);
+      throw;
+    }
     for (const DeviceValuePtr& value : results_) {
       if (value && !value->buffer()) value->error = error.what();
     }
@@ -164,20 +172,27 @@ void Program::execute() {
   }
 
   const uint64_t hash = hash_of(key_);
-  LoadedProgram* program = cache().find(key_, hash);
+  LoadedProgram* program = program_cache().find(key_, hash);
   if (program == nullptr) {
-    if (!novelty().worth_compiling(hash, calls_.size())) {
+    how_ = "as a new program";
+    program = compiled_meanwhile(hash, /*wait=*/calls_.size() == 1);
+    if (program == nullptr && calls_.size() > 1 && background_compile()) {
+      how_ = "call by call, until it is compiled in the background";
+      compile_meanwhile(hash, live, donatable);
+      run_call_by_call(live);
+      return;
+    }
+    if (program == nullptr && !novelty().worth_compiling(hash, calls_.size())) {
       how_ = "call by call: its like never came again";
       run_call_by_call(live);
       return;
     }
-    how_ = "as a new program";
-    std::vector<int64_t> aliases = choose_aliases(live, donatable);
-    const bool small = is_small(live);
-    auto executable = make_executable(module(live, aliases), parts(live, aliases), calls_.size(), {.fast = small});
-    program = cache().insert(key_, hash, std::move(executable));
-    program->aliases = std::move(aliases);
-    program->small = small;
+    if (program == nullptr) {
+      std::vector<int64_t> aliases = choose_aliases(live, donatable);
+      program = program_cache().insert(key_, hash, compile(live, aliases));
+      program->aliases = std::move(aliases);
+    }
+    program->small = is_small(live);
   } else {
     how_ = "as a program known before";
     Counters::add(Counter::kCacheHits);
@@ -193,6 +208,10 @@ void Program::execute() {
     arguments.push_back(leaf->buffer());
   }
   upload_numbers(*program, doubles_, integers_, device_, arguments);
+  int64_t bytes = program->scratch_bytes;
+  for (const int64_t i : live) bytes += results_[i]->type.nbytes();
+  for (size_t i = 0; i < leaves_.size(); ++i) bytes -= program->aliases[i] < 0 ? 0 : leaves_[i]->type.nbytes();
+  check_room(device_, bytes);
   std::vector<pjrt::Buffer> buffers(live.size());
   client.execute(program->executable.get(), arguments, {}, buffers, device_, program->small);
   for (size_t i = 0; i < leaves_.size(); ++i) {
@@ -201,6 +220,17 @@ void Program::execute() {
     Counters::add(Counter::kDonations);
   }
   for (size_t i = 0; i < live.size(); ++i) results_[live[i]]->fulfil(std::move(buffers[i]));
+  MemoryCounters::on_run(device_, program->scratch_bytes);
+}
+
+pjrt::LoadedExecutable Program::compile(const std::vector<int64_t>& live, const std::vector<int64_t>& aliases) const {
+  return make_executable(module(live, aliases), parts(live, aliases), calls_.size(), {.fast = is_small(live)});
+}
+
+CompileQueue::Compiled Program::compile_later(const std::vector<int64_t>& live,
+                                              const std::vector<int64_t>& aliases) const {
+  return CompileQueue::get().add([text = module(live, aliases), key = parts(live, aliases), calls = calls_.size(),
+                                  fast = is_small(live)] { return make_executable(text, key, calls, {.fast = fast}); });
 }
 
 // One call on little data takes longer to compile than to run, so compiling it fast pays.

@@ -12,6 +12,7 @@
 
 #include "cache/key.h"
 #include "cache/programs.h"
+#include "exec/compile_queue.h"
 #include "exec/listing.h"
 #include "exec/signature.h"
 #include "tensor/cell.h"
@@ -28,9 +29,17 @@ struct Submission {
 };
 using DeviceValues = c10::SmallVector<DeviceValuePtr, 4>;
 
+// The programs of this process that are compiled. Guarded by the policy's lock.
+ProgramCache& program_cache();
+
 // Appends the packs of numbers to a program's arguments. A pack that was sent last is not sent again.
 void upload_numbers(LoadedProgram& program, const std::vector<double>& doubles, const std::vector<int64_t>& integers,
                     int device, c10::SmallVectorImpl<PJRT_Buffer*>& arguments);
+
+// Whether a program of several calls that comes again is compiled on another thread, while its calls run one by one.
+// TORCH_TPU_BACKGROUND_COMPILE=1 at start.
+bool background_compile();
+void set_background_compile(bool on);
 
 class Program {
  public:
@@ -41,7 +50,8 @@ class Program {
   size_t size() const { return calls_.size(); }
   // Compiles (or finds) and runs the calls, and is empty again, also if it throws: then the
   // pending values carry the error.
-  void run();
+  // last: false keeps the calls if there was no room on the device for their results and none of them has run.
+  void run(bool last);
   // After run() of a single call threw: returns its inputs to the submission they came from.
   void give_back(Submission& submission);
 
@@ -91,6 +101,19 @@ class Program {
   // As execute(), for a program that is not worth compiling (call_by_call.cpp). Consumes leaves_ and results_.
   void run_call_by_call(const std::vector<int64_t>& live);
   bool is_small(const std::vector<int64_t>& live) const;
+  pjrt::LoadedExecutable compile(const std::vector<int64_t>& live, const std::vector<int64_t>& aliases) const;
+  // compile() on another thread; nothing that it needs dies with this program.
+  CompileQueue::Compiled compile_later(const std::vector<int64_t>& live, const std::vector<int64_t>& aliases) const;
+
+  // compile_ahead.cpp:
+  // The program of this key, if another thread compiles it or has. wait: until it has; else null meanwhile.
+  LoadedProgram* compiled_meanwhile(uint64_t hash, bool wait);
+  // Has it compiled by another thread if it was asked for before.
+  void compile_meanwhile(uint64_t hash, const std::vector<int64_t>& live, c10::ArrayRef<char> donatable);
+  // Starts to compile what run_call_by_call() will run, where several programs are missing. By call: whether it runs;
+  // by result and by leaf: the last call that takes it.
+  void compile_calls_ahead(const std::vector<bool>& runs, const std::vector<size_t>& last_use,
+                           const std::vector<size_t>& last_use_of_leaf) const;
 
   int device_;
   uint64_t epoch_ = 0;
@@ -103,6 +126,7 @@ class Program {
   std::vector<int64_t> integers_;
   std::vector<DeviceValuePtr> unused_inputs_;  // of a single call that failed
   const char* how_ = "";
+  bool started_ = false;  // some of the calls have run
 };
 
 }  // namespace torch_tpu

@@ -207,6 +207,15 @@ Executable executable_of(PJRT_LoadedExecutable* loaded) {
   return Executable(PJRT_CALL(PJRT_LoadedExecutable_GetExecutable, .loaded_executable = loaded).executable);
 }
 
+int64_t scratch_bytes(PJRT_LoadedExecutable* loaded) {
+  const Executable executable = executable_of(loaded);
+  try {
+    return PJRT_CALL(PJRT_Executable_GetCompiledMemoryStats, .executable = executable.get()).temp_size_in_bytes;
+  } catch (const c10::NotImplementedError&) {
+    return 0;
+  }
+}
+
 std::string Client::serialize(PJRT_LoadedExecutable* loaded) { return pjrt::serialize(executable_of(loaded).get()); }
 
 LoadedExecutable Client::deserialize(std::string_view bytes) {

@@ -20,10 +20,6 @@ PJRT_Error_Code code_of(const PJRT_Error* error) {
   return args.code;
 }
 
-constexpr const char* kOutOfMemoryAdvice =
-    "\nThe device has no room for this. Use a smaller batch, bfloat16, or torch.utils.checkpoint, drop tensors"
-    " that are no longer needed, or spread the model over more devices.";
-
 }  // namespace
 
 std::string take_message(PJRT_Error* error) {
@@ -43,7 +39,7 @@ void throw_error(const char* function, PJRT_Error* error) {
   const PJRT_Error_Code code = code_of(error);
   const std::string text = take_message(error);
   if (code == PJRT_Error_Code_RESOURCE_EXHAUSTED) {
-    TORCH_CHECK_WITH(OutOfMemoryError, false, "tpu: ", function, " failed: ", text, kOutOfMemoryAdvice);
+    TORCH_CHECK_WITH(OutOfMemoryError, false, "tpu: ", function, " failed: ", text);
   }
   if (code == PJRT_Error_Code_UNIMPLEMENTED) {
     TORCH_CHECK_NOT_IMPLEMENTED(false, "tpu: ", function, " failed: ", text);

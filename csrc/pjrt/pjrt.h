@@ -124,6 +124,9 @@ class Client {
 // What was compiled, apart from the devices it runs on; it may outlive `loaded`.
 Executable executable_of(PJRT_LoadedExecutable* loaded);
 
+// Bytes that an execution takes beside arguments and results; 0 where the plugin does not say.
+int64_t scratch_bytes(PJRT_LoadedExecutable* loaded);
+
 // Waits until `buffer` is computed; throws what its program threw.
 void await(PJRT_Buffer* buffer);
 bool is_ready(PJRT_Buffer* buffer);

@@ -9,6 +9,7 @@
 
 #include "aten/factories.h"
 #include "exec/policy.h"
+#include "pjrt/phase_compile.h"
 #include "python/bindings.h"
 
 namespace py = pybind11;
@@ -43,6 +44,14 @@ std::vector<double> time_module(const std::string& module, const py::list& tenso
 
 }  // namespace
 
-void bind_benchmark(py::module_& m) { m.def("time_module", &time_module); }
+void bind_benchmark(py::module_& m) {
+  m.def("time_module", &time_module);
+  // PJRT's statistics of a module, compiled.
+  m.def("memory_of_module", [](const std::string& module) {
+    const py::gil_scoped_release unlocked;
+    const pjrt::LoadedExecutable loaded = pjrt::Client::get().compile(module, {});
+    return pjrt::memory_of(pjrt::executable_of(loaded.get()).get());
+  });
+}
 
 }  // namespace torch_tpu

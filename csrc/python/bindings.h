@@ -12,5 +12,6 @@ void bind_cache(pybind11::module_& m);
 void bind_compile(pybind11::module_& m);
 void bind_device(pybind11::module_& m);
 void bind_journal(pybind11::module_& m);
+void bind_memory(pybind11::module_& m);
 
 }  // namespace torch_tpu

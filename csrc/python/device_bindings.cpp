@@ -5,24 +5,13 @@
 #include "device/accelerator.h"
 #include "device/generator.h"
 #include "device/guard.h"
-#include "device/memory.h"
-#include "pjrt/host_blocks.h"
 #include "pjrt/pjrt.h"
 #include "python/bindings.h"
 #include "tensor/fork.h"
-#include "tensor/memory.h"
 
 namespace py = pybind11;
 
 namespace torch_tpu {
-namespace {
-
-py::dict counts(const MemoryCounters::Counts& c) {
-  using namespace py::literals;
-  return py::dict("current"_a = c.current, "peak"_a = c.peak, "allocated"_a = c.allocated, "freed"_a = c.freed);
-}
-
-}  // namespace
 
 void bind_device(py::module_& m) {
   m.def("device_count", &device_count);
@@ -42,22 +31,6 @@ void bind_device(py::module_& m) {
     const py::gil_scoped_release release;
     return pjrt::Client::get().device_kind(checked_device(device));
   });
-  // (free, total) bytes. Opens the client if it is not open yet.
-  m.def("memory_info", [](int device) {
-    check_not_forked();
-    const py::gil_scoped_release release;
-    return memory_info(checked_device(device));
-  });
-  m.def("memory_counts", [](int device) {
-    const auto snapshot = [device] {
-      const py::gil_scoped_release release;
-      return read_memory(checked_device(device));
-    }();
-    return py::make_tuple(counts(snapshot.bytes), counts(snapshot.buffers));
-  });
-  m.def("empty_cache", &pjrt::release_host_blocks);
-  m.def("reset_peak_memory", &reset_peak_memory, py::call_guard<py::gil_scoped_release>());
-  m.def("reset_accumulated_memory", [](int device) { MemoryCounters::reset_accumulated(checked_device(device)); });
   m.def("default_generator",
         [](int device) { return py::reinterpret_steal<py::object>(THPGenerator_Wrap(default_generator(device))); });
 }

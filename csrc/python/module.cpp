@@ -76,6 +76,10 @@ PYBIND11_MODULE(_C, m) {
   m.def("flush", [] { flush_all("flush()"); }, unlocked);
   m.def("step_end", &end_step, unlocked);
   m.def("synchronize", &synchronize, unlocked);
+  m.def("set_background_compile", &set_background_compile);
+  m.def("background_compile", &background_compile);
+  m.def("compile_drain", [] { CompileQueue::get().drain(); }, unlocked);
+  m.def("compile_finish", &CompileQueue::finish, unlocked);
   m.def("counters", &Counters::all);
   // overload -> (row, the file in csrc/lowerings that holds it)
   m.def("served_overloads", [] {
@@ -102,6 +106,7 @@ PYBIND11_MODULE(_C, m) {
   bind_compile(m);
   bind_device(m);
   bind_journal(m);
+  bind_memory(m);
 }
 
 }  // namespace torch_tpu

@@ -20,6 +20,8 @@ namespace torch_tpu {
 namespace {
 
 constexpr size_t kMaxFrames = 24;
+// A derivative of what was called so many calls ago has no place.
+constexpr size_t kMaxNodes = size_t{1} << 20;
 
 thread_local std::vector<std::string> scopes;
 
@@ -38,6 +40,7 @@ struct Places {
   std::deque<Place> places;                       // by id; references stay valid
   std::deque<const Key*> keys;                    // by id
   std::unordered_map<uint64_t, int> of_sequence;  // autograd's number of a call -> id
+  bool kept = false;
 };
 
 Places& known() {
@@ -85,7 +88,9 @@ int intern(Key key) {
   return it->second;
 }
 
-int here() {
+}  // namespace
+
+int place_here() {
   if (!Py_IsInitialized()) return -1;
   const auto node = torch::autograd::get_current_node();
   const py::gil_scoped_acquire gil;
@@ -101,13 +106,14 @@ int here() {
   if (!scopes.empty()) key.scope = scopes.back();
   const int id = intern(std::move(key));
   // The node that autograd made for this call has the number before the next. The first call after it counts.
-  if (const uint64_t next = at::sequence_number::peek(); next > 0) t.of_sequence.emplace(next - 1, id);
+  if (const uint64_t next = at::sequence_number::peek(); next > 0) {
+    if (t.of_sequence.size() >= kMaxNodes) t.of_sequence.clear();
+    t.of_sequence.emplace(next - 1, id);
+  }
   return id;
 }
 
 const Place& place_of(int id) { return known().places[id]; }
-
-}  // namespace
 
 bool is_users_code(std::string_view file) {
   static const auto* folders =
@@ -118,10 +124,13 @@ bool is_users_code(std::string_view file) {
   return !starts_with((*folders)[2]) || file.find("-packages/") != std::string_view::npos;
 }
 
-void install_places() { AbstractSession::set_places(&here, &place_of); }
+void install_places() { AbstractSession::set_places(&place_here, &place_of); }
+
+void keep_places(bool keep) { known().kept = keep; }
 
 void clear_places() {
   Places& t = known();
+  if (t.kept) return;
   for (const auto& [key, id] : t.ids) {
     for (const auto& [code, line] : key.frames) Py_DECREF(code);
   }

@@ -12,6 +12,7 @@
 
 #include "pjrt/pjrt.h"
 #include "stablehlo/type.h"
+#include "tensor/sites.h"
 
 namespace torch_tpu {
 
@@ -50,7 +51,14 @@ using DeviceValuePtr = c10::intrusive_ptr<DeviceValue>;
 
 class Cell {
  public:
-  Cell(size_t nbytes, int device) : nbytes_(nbytes), device_(device) {}
+  Cell(size_t nbytes, int device) : nbytes_(nbytes), device_(device), has_site_(Sites::on()) {
+    if (has_site_) Sites::add(this);
+  }
+  ~Cell() {
+    if (has_site_) Sites::remove(this);
+  }
+  Cell(const Cell&) = delete;
+  Cell& operator=(const Cell&) = delete;
 
   // Null until written.
   const DeviceValuePtr& get() const { return value_; }
@@ -78,6 +86,7 @@ class Cell {
   bool has_natural_ = false;
   size_t nbytes_;
   int device_;
+  bool has_site_;
 };
 
 }  // namespace torch_tpu

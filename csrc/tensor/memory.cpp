@@ -1,8 +1,11 @@
 // The counters behind torch.tpu.memory_allocated() and its kin: relaxed atomics, a slot a device.
 #include "tensor/memory.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+
+#include "pjrt/environment.h"
 
 namespace torch_tpu {
 namespace {
@@ -37,9 +40,13 @@ class Counter {
   std::atomic<int64_t> current_{0}, peak_{0}, allocated_{0}, freed_{0};
 };
 
+constexpr int64_t kNotSet = -1;
+
 struct Slot {
   Counter bytes;
   Counter buffers;
+  std::atomic<int64_t> peak_with_scratch{0};
+  std::atomic<int64_t> limit{kNotSet};
 };
 
 Slot& slot(int device) noexcept {
@@ -60,17 +67,39 @@ void MemoryCounters::on_free(int device, size_t nbytes) noexcept {
 }
 
 MemoryCounters::Snapshot MemoryCounters::read(int device) noexcept {
-  return {slot(device).bytes.read(), slot(device).buffers.read()};
+  const Slot& s = slot(device);
+  const Counts bytes = s.bytes.read();
+  return {bytes, s.buffers.read(), std::max(bytes.peak, s.peak_with_scratch.load(std::memory_order_relaxed))};
+}
+
+void MemoryCounters::on_run(int device, int64_t scratch) noexcept {
+  Slot& s = slot(device);
+  const int64_t now = s.bytes.read().current + scratch;
+  int64_t peak = s.peak_with_scratch.load(std::memory_order_relaxed);
+  while (now > peak && !s.peak_with_scratch.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
+  }
 }
 
 void MemoryCounters::reset_peak(int device) noexcept {
   slot(device).bytes.reset_peak();
   slot(device).buffers.reset_peak();
+  slot(device).peak_with_scratch.store(0, std::memory_order_relaxed);
 }
 
 void MemoryCounters::reset_accumulated(int device) noexcept {
   slot(device).bytes.reset_accumulated();
   slot(device).buffers.reset_accumulated();
+}
+
+int64_t MemoryCounters::limit(int device) {
+  const int64_t set = slot(device).limit.load(std::memory_order_relaxed);
+  if (set != kNotSet) return set;
+  static const int64_t of_environment = environment_bytes("TORCH_TPU_MEMORY_LIMIT", 0);
+  return of_environment;
+}
+
+void MemoryCounters::set_limit(int device, int64_t bytes) noexcept {
+  slot(device).limit.store(bytes, std::memory_order_relaxed);
 }
 
 }  // namespace torch_tpu
