@@ -16,11 +16,15 @@ from torch_tpu import _C
 
 
 def _compile_graph(
-    graph: torch.fx.GraphModule, example_inputs: Sequence[Any], *, saved: dict, roll_layers: bool
+    graph: torch.fx.GraphModule,
+    example_inputs: Sequence[Any] = (),
+    *,
+    saved: dict | None = None,
+    roll_layers: bool = False,
 ) -> Callable:
-    """An AOTAutograd compiler: a function of a list of arguments, which it empties.
+    """What runs an AOTAutograd graph: a function of a list of arguments, which it empties.
 
-    ``saved`` is shared by the forward and the backward graph of a function: see ``Bucketed``.
+    ``saved`` is shared by the forward and the backward graph of a function with dynamic sizes: see ``Bucketed``.
     ``roll_layers``: of fixed sizes, layers that repeat become a loop.
     """
     from torch_tpu.compile.bucketed import Bucketed, has_dynamic_sizes
@@ -35,7 +39,8 @@ def _compile_graph(
         if not can_move(graph):
             return _boxed(op_by_op, op_by_op)
         prepare = move(graph)
-    compiled = Bucketed(graph, saved) if has_dynamic_sizes(graph) else Exact(graph, saved_arguments(graph), roll_layers)
+    dynamic = saved is not None and has_dynamic_sizes(graph)
+    compiled = Bucketed(graph, saved) if dynamic else Exact(graph, saved_arguments(graph), roll_layers)
     return _boxed(compiled, op_by_op, prepare)
 
 
@@ -69,6 +74,27 @@ def backend(
     """
     roll_layers = bool((options or {}).get("roll_layers", False))
     from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompiler
 
-    compiler = functools.partial(_compile_graph, saved={}, roll_layers=roll_layers)
-    return aot_autograd(fw_compiler=compiler, keep_inference_input_mutations=True)(graph, example_inputs)
+    from torch_tpu.compile.kept import KeptGraph, keys_of_ours
+
+    settings = {"keep_inference_input_mutations": True}
+    if roll_layers or any(_is_dynamic(x) for x in example_inputs):
+        # Which sizes are padded is known only while AOTAutograd traces; and its key knows nothing of our options.
+        compiler = functools.partial(_compile_graph, saved={}, roll_layers=roll_layers)
+        return aot_autograd(fw_compiler=compiler, **settings)(graph, example_inputs)
+    forward, backward = (SerializableAOTDispatchCompiler(KeptGraph, _keep) for _ in range(2))
+    with keys_of_ours():
+        return aot_autograd(fw_compiler=forward, bw_compiler=backward, **settings)(graph, example_inputs)
+
+
+def _keep(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable:
+    from torch_tpu.compile.kept import KeptGraph
+
+    return KeptGraph(graph, _compile_graph)
+
+
+def _is_dynamic(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return any(isinstance(s, torch.SymInt) for s in value.shape)
+    return isinstance(value, (torch.SymInt, torch.SymFloat))
