@@ -9,9 +9,11 @@ programs are in the compile cache. Entries are PyTorch's, and so is the switch
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import torch
 import torch._functorch.config
+from torch._inductor import codecache
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.output_code import OutputCode
 from torch.fx._graph_pickler import GraphPickler, Options
@@ -67,5 +69,7 @@ def keys_of_ours() -> Iterator[None]:
         # The backward graph at once, since what is made at the first backward pass is made under other settings.
         torch._functorch.config.patch(bundled_autograd_cache=True, force_non_lazy_backward_lowering=True),
         torch._inductor.config.patch(post_grad_custom_pre_pass=_Version()),
+        # Inductor's code generators take half a second to import, and generate nothing here.
+        mock.patch.object(codecache, "init_backend_registration", lambda: None),
     ):
         yield
