@@ -165,14 +165,15 @@ def test_reset_forgets_what_was_compiled():
     torch.testing.assert_close(f(x).cpu(), torch.ones(3).cos())
 
 
-def test_autograds_cache_may_be_on(monkeypatch):
+@pytest.mark.parametrize("on", [True, False])
+def test_autograds_cache_may_be_on_or_off(on):
     import torch._functorch.config
 
-    monkeypatch.setattr(torch._functorch.config, "enable_autograd_cache", True)
     x = torch.ones(3, device="tpu", requires_grad=True)
-    for _ in range(2):
-        torch.compiler.reset()
-        compiled(lambda x: x.cos().sum())(x).backward()
+    with torch._functorch.config.patch(enable_autograd_cache=on):
+        for _ in range(2):
+            torch.compiler.reset()
+            compiled(lambda x: x.cos().sum())(x).backward()
     torch.testing.assert_close(x.grad.cpu(), -2 * torch.ones(3).sin())
 
 
