@@ -73,7 +73,8 @@ def test_the_page_renders_with_its_plots(page, tmp_path):
     assert [plot["name"] for plot in seen["plots"]] == 2 * ["HBM", "Roofline", "Time by module"]
     for plot in seen["plots"]:
         assert min(plot["size"]) > 10, plot["name"]
-        assert sum(w > 0 for w, _ in plot["marks"]) >= 2, plot["name"]
+        # The bar of memory has one part where a small program has arguments alone.
+        assert sum(w > 0 for w, _ in plot["marks"]) >= (1 if plot["name"] == "HBM" else 2), plot["name"]
         assert plot["stray"] == [], plot["name"]
     assert len(seen["tables"]) >= 4
     assert seen["text"] != seen["ground"]

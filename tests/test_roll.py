@@ -100,7 +100,10 @@ def test_forward_and_backward_are_loops_with_the_same_gradients(net):
     rolled, graphs = compiled(net)
     rolled(x).square().mean().backward()
     for name, p in net.named_parameters():
-        torch.testing.assert_close(p.grad.cpu(), expected[name], rtol=1e-5, atol=1e-7, msg=name)
+        # The loop's programs are fused otherwise, and gradients of the embedding add up what the layers hand down.
+        torch.testing.assert_close(
+            p.grad.cpu(), expected[name], rtol=1e-4, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}"
+        )
     forward, backward = modules(graphs)
     assert loops(forward) == loops(backward) == 1
 

@@ -117,9 +117,10 @@ void collect(const c10::IValue& value, std::vector<at::Tensor>& tensors) {
 }
 
 // Calls the CPU's kernel of `op` for zeros like the arguments `variant` names, its out= tensors left away for the
-// functional form. Calls nothing where that would take much memory.
+// functional form. Calls nothing where that would take much memory, or the CPU has no kernel.
 void call_on_cpu(const c10::OperatorHandle& op, const Variant& variant, const Stack& stack) {
   constexpr size_t kMuch = size_t{1} << 26;
+  if (!op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU)) return;
   const size_t base = stack.size() - variant.kinds.size();
   Twins twins(c10::DeviceType::CPU);
   Stack arguments;
