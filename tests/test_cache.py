@@ -55,6 +55,7 @@ def settings(folder, **more: str) -> dict[str, str]:
 def run(code: str, folder, **more: str) -> tuple[str, str]:
     """What ``code`` prints, and its warnings."""
     env = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    env.pop("TF_CPP_MIN_LOG_LEVEL", None)  # JAX sets it where a test before has imported it
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
         env=env | settings(folder, **more),
