@@ -45,8 +45,11 @@ addEventListener("load", () => {
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     torch.manual_seed(0)
-    net = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.GELU(), torch.nn.Linear(512, 256))
-    report = aot.check(net, torch.zeros(128, 256), train=True, topology=["v6e:1x1", "v5e:1x1"])
+    # Large enough that its parts are seen beside a chip's memory.
+    with torch.device("meta"):
+        net = torch.nn.Sequential(torch.nn.Linear(4096, 8192), torch.nn.GELU(), torch.nn.Linear(8192, 4096))
+        x = torch.zeros(4096, 4096)
+    report = aot.check(net, x, train=True, topology=["v6e:1x1", "v5e:1x1"])
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(check_html.page(report).replace("<style>", LOOK + "<style>", 1))
     return path
@@ -73,8 +76,7 @@ def test_the_page_renders_with_its_plots(page, tmp_path):
     assert [plot["name"] for plot in seen["plots"]] == 2 * ["HBM", "Roofline", "Time by module"]
     for plot in seen["plots"]:
         assert min(plot["size"]) > 10, plot["name"]
-        # The bar of memory has one part where a small program has arguments alone.
-        assert sum(w > 0 for w, _ in plot["marks"]) >= (1 if plot["name"] == "HBM" else 2), plot["name"]
+        assert sum(w > 0 for w, _ in plot["marks"]) >= 2, plot["name"]
         assert plot["stray"] == [], plot["name"]
     assert len(seen["tables"]) >= 4
     assert seen["text"] != seen["ground"]

@@ -196,14 +196,19 @@ def float8(*shape, seed=0):
 def test_scaled_products_by_recipe():
     a, b = float8(16, 32), float8(16, 32, seed=1).t()
     one, row, column = torch.tensor(0.5), torch.rand(16, 1) + 0.5, torch.rand(1, 16) + 0.5
+
+    def product(device, *scales, recipe):
+        left, right, scale_a, scale_b = (t.to(device) for t in (a, b, *scales))
+        return aten._scaled_mm_v2(left, right, [scale_a], [recipe], [], [scale_b], [recipe], [], None, torch.bfloat16)
+
     for scale_a, scale_b, recipe in ((one, one * 3, 0), (row, column, 1)):
         expected = (a.float() @ b.float() * scale_a * scale_b).bfloat16()
-        there = [a.to("tpu"), b.to("tpu"), [scale_a.to("tpu")], [recipe], [], [scale_b.to("tpu")], [recipe], []]
-        actual = aten._scaled_mm_v2(*there, None, torch.bfloat16)
+        actual = product("tpu", scale_a, scale_b, recipe=recipe)
         assert actual.dtype == torch.bfloat16
         assert_close(actual.cpu(), expected)
-    with pytest.raises((NotImplementedError, ValueError), match="TensorWise"):
-        aten._scaled_mm_v2(*there[:3], [3], *there[4:], None, torch.bfloat16)
+    for device in ("cpu", "tpu"):
+        with pytest.raises(ValueError, match="Invalid scaling configuration"):
+            product(device, row, column, recipe=3)
 
 
 def test_scaled_grouped_products():

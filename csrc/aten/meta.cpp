@@ -116,9 +116,11 @@ void collect(const c10::IValue& value, std::vector<at::Tensor>& tensors) {
   }
 }
 
-// Calls the CPU's kernel of `op` for zeros like the arguments `variant` names, its out= tensors left away for the
-// functional form. Calls nothing where that would take much memory, or the CPU has no kernel.
-void call_on_cpu(const c10::OperatorHandle& op, const Variant& variant, const Stack& stack) {
+}  // namespace
+
+// For the functional form of an out= variant, the out= tensors are left away. Calls nothing where that would take much
+// memory, or the CPU has no kernel.
+void raise_as_cpu(const c10::OperatorHandle& op, const Variant& variant, const Stack& stack) {
   constexpr size_t kMuch = size_t{1} << 26;
   if (!op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU)) return;
   const size_t base = stack.size() - variant.kinds.size();
@@ -133,12 +135,6 @@ void call_on_cpu(const c10::OperatorHandle& op, const Variant& variant, const St
   op.callBoxed(&arguments);
 }
 
-}  // namespace
-
-void raise_as_cpu(const c10::OperatorHandle& op, const Variant& variant, const Stack& stack) {
-  call_on_cpu(op, variant, stack);
-}
-
 void refuse_out_dtypes(const c10::OperatorHandle& op, const Variant& variant, const Stack& stack) {
   if (!variant.is_out || !variant.functional) return;
   const c10::IValue& first = stack[stack.size() - variant.kinds.size()];
@@ -149,10 +145,10 @@ void refuse_out_dtypes(const c10::OperatorHandle& op, const Variant& variant, co
   };
   if (std::none_of(written.begin(), written.end(), differs)) return;
   try {
-    call_on_cpu(op, variant, stack);
+    raise_as_cpu(op, variant, stack);
   } catch (...) {
     try {
-      call_on_cpu(*variant.functional, variant, stack);
+      raise_as_cpu(*variant.functional, variant, stack);
     } catch (...) {
       return;  // zeros are refused as operands, whatever out= is
     }
