@@ -7,9 +7,10 @@ of the same maths.
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from torch.optim.adamw import adamw
 
-LAYERS, WIDTH, HEADS, VOCAB, BATCH, TOKENS = 4, 256, 4, 1024, 8, 128
+from benchmarks.steps import one_graph_step, training_step
+
+LAYERS, WIDTH, HEADS, VOCAB, BATCH, TOKENS, RATE = 4, 256, 4, 1024, 8, 128, 1e-3
 
 
 class Block(nn.Module):
@@ -46,45 +47,21 @@ class Model(nn.Module):
         return F.cross_entropy(self.head(h).view(-1, VOCAB), y.view(-1))
 
 
+def _model_and_batch(device: str):
+    torch.manual_seed(0)
+    model = Model().to(device)
+    x = torch.randint(0, VOCAB, (BATCH, TOKENS)).to(device)
+    return model, x, torch.roll(x, -1, 1)
+
+
 def make_step(device: str, backend: str | None = None):
     """A function that makes one training step and returns its loss; ``backend`` of torch.compile, None: eager."""
-    torch.manual_seed(0)
-    model = Model().to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    x = torch.randint(0, VOCAB, (BATCH, TOKENS)).to(device)
-    y = torch.roll(x, -1, 1)
+    model, x, y = _model_and_batch(device)
     forward = torch.compile(model, backend=backend) if backend else model
-
-    def step() -> torch.Tensor:
-        loss = forward(x, y)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return step
+    return training_step(lambda: forward(x, y), torch.optim.AdamW(model.parameters(), lr=RATE))
 
 
-def make_whole_step(device: str):
-    """The same as one compiled graph: forward, backward, and AdamW in PyTorch's functional form."""
-    torch.manual_seed(0)
-    model = Model().to(device)
-    parameters = list(model.parameters())
-    first, second = ([torch.zeros_like(p) for p in parameters] for _ in range(2))
-    steps = [torch.zeros((), device=device) for _ in parameters]
-    x = torch.randint(0, VOCAB, (BATCH, TOKENS)).to(device)
-    y = torch.roll(x, -1, 1)
-    torch._dynamo.config.trace_autograd_ops = True  # lets Dynamo put the backward into the graph
-
-    @torch.compile(fullgraph=True)
-    def step() -> torch.Tensor:
-        loss = model(x, y)
-        gradients = list(torch.autograd.grad(loss, parameters))
-        with torch.no_grad():
-            adamw(
-                parameters, gradients, first, second, [], steps, foreach=True, capturable=True, amsgrad=False,
-                beta1=0.9, beta2=0.999, lr=1e-3, weight_decay=0.01, eps=1e-8, maximize=False,
-            )  # fmt: skip
-        return loss.detach()
-
-    return step
+def make_one_graph_step(device: str):
+    """The same as one compiled graph."""
+    model, x, y = _model_and_batch(device)
+    return one_graph_step(lambda: model(x, y), list(model.parameters()), RATE)

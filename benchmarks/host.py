@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.measure import Figures, installed, on_tpu, ratios, rounds, timed
+from benchmarks.measure import Figures, in_mode, installed, on_tpu, ratios, rounds, timed
 
 ROOT = Path(__file__).parent.parent
 
@@ -20,28 +20,21 @@ def imports() -> Figures:
         "print(b-a, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/1024, c-b)"
     )
 
-    def run(loaded: bool) -> list[float]:
-        then = "torch.randn(2,2,device='tpu').cpu()" if loaded else "0"
+    def run(loaded: bool, then: str = "0") -> list[float]:
         env = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": str(int(loaded))}
         out = subprocess.run(
             [sys.executable, "-c", program.format(then=then)], env=env, capture_output=True, text=True, check=True
         )
         return [float(x) for x in out.stdout.split()]
 
-    def memory(loaded: bool) -> float:
-        env = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": str(int(loaded))}
-        out = subprocess.run(
-            [sys.executable, "-c", program.format(then="0")], env=env, capture_output=True, text=True, check=True
-        )
-        return float(out.stdout.split()[1])
-
-    run(True)
-    pairs = [(run(False), run(True)) for _ in range(7)]
+    first = "torch.randn(2,2,device='tpu').cpu()"
+    run(True, first)
+    pairs = [(run(False), run(True, first)) for _ in range(7)]
     return {
         "import torch, s": statistics.median(a[0] for a, _ in pairs),
         "import torch with torch_tpu, s": statistics.median(b[0] for _, b in pairs),
         "difference, s": statistics.median(b[0] - a[0] for a, b in pairs),
-        "difference, MB": memory(True) - memory(False),
+        "difference, MB": run(True)[1] - run(False)[1],
         "first torch.randn(2, 2, device='tpu').cpu() after it, s": statistics.median(b[2] for _, b in pairs),
     }
 
@@ -71,23 +64,13 @@ def dispatch() -> Figures:
     """Microseconds from Python of one 8x8 float32 add, steady."""
     import torch
 
-    import torch_tpu
-
     x, y = torch.ones(8, 8, device="tpu"), torch.ones(8, 8, device="tpu")
     a, b = torch.ones(8, 8), torch.ones(8, 8)
 
-    def in_mode(name: str) -> Callable[[], float]:
-        measure = _per_call(lambda: torch.add(x, y), torch.tpu.synchronize)
-
-        def run() -> float:
-            with torch_tpu.mode(name):
-                return measure()
-
-        return run
-
+    on_device = _per_call(lambda: torch.add(x, y), torch.tpu.synchronize)
     candidates = {
-        "Strict, us": in_mode("strict"),
-        "DeferAndFuse (recording), us": in_mode("defer"),
+        "Strict, us": in_mode("strict", on_device),
+        "DeferAndFuse (recording), us": in_mode("defer", on_device),
         "CPU torch, us": _per_call(lambda: torch.add(a, b), lambda: None),
     }
     if installed("jax"):
@@ -95,17 +78,12 @@ def dispatch() -> Figures:
 
         p, q = jnp.ones((8, 8)), jnp.ones((8, 8))
         candidates["JAX eager, us"] = _per_call(lambda: jnp.add(p, q), lambda: jnp.add(p, q).block_until_ready())
-    figures = rounds(candidates)
-    if "JAX eager, us" in figures:
-        figures["Strict / JAX eager"] = figures["Strict, us"] / figures["JAX eager, us"]
-    return figures
+    return ratios(rounds(candidates), ("Strict, us", "JAX eager, us"))
 
 
 def chain() -> Figures:
     """Milliseconds of a chain of 100 pointwise ops on a 64x64 tensor."""
     import torch
-
-    import torch_tpu
 
     x = torch.randn(64, 64, device="tpu")
 
@@ -115,23 +93,18 @@ def chain() -> Figures:
             y = (y * 1.01).tanh()
         return y
 
-    def in_mode(name: str) -> Callable[[], float]:
-        def run() -> float:
-            with torch_tpu.mode(name):
-                run_chain()
-                torch.tpu.synchronize()
-                start = time.perf_counter()
-                for _ in range(10):
-                    y = run_chain()
-                    torch.tpu.synchronize()
-                del y
-                return (time.perf_counter() - start) / 10 * 1e3
+    def measure() -> float:
+        run_chain()
+        torch.tpu.synchronize()
+        start = time.perf_counter()
+        for _ in range(10):
+            y = run_chain()
+            torch.tpu.synchronize()
+        del y
+        return (time.perf_counter() - start) / 10 * 1e3
 
-        return run
-
-    figures = rounds({"Strict, ms": in_mode("strict"), "DeferAndFuse, ms": in_mode("defer")})
-    figures["Strict / DeferAndFuse"] = figures["Strict, ms"] / figures["DeferAndFuse, ms"]
-    return figures
+    candidates = {"Strict, ms": in_mode("strict", measure), "DeferAndFuse, ms": in_mode("defer", measure)}
+    return ratios(rounds(candidates), ("Strict, ms", "DeferAndFuse, ms"))
 
 
 def call() -> Figures:
@@ -146,7 +119,7 @@ def call() -> Figures:
     training = torch.compile(lambda xs: [x * 0.99 for x in xs])
     bare = _compiled_graph_of(lambda *xs: [x * 0.99 for x in xs], tensors)
 
-    def timed(run: Callable, finish: Callable = torch.tpu.synchronize) -> Callable[[], float]:
+    def until_it_returns(run: Callable, finish: Callable = torch.tpu.synchronize) -> Callable[[], float]:
         def measure() -> float:
             seconds = []
             for _ in range(50):
@@ -160,10 +133,10 @@ def call() -> Figures:
         return measure
 
     candidates = {
-        "in place, us": timed(lambda: in_place(tensors)),
-        "150 results, us": timed(lambda: functional(tensors)),
-        "150 results that need gradients, us": timed(lambda: training(leaves)),
-        "150 results, this backend's part (C++ and PJRT), us": timed(lambda: bare(list(tensors))),
+        "in place, us": until_it_returns(lambda: in_place(tensors)),
+        "150 results, us": until_it_returns(lambda: functional(tensors)),
+        "150 results that need gradients, us": until_it_returns(lambda: training(leaves)),
+        "150 results, this backend's part (C++ and PJRT), us": until_it_returns(lambda: bare(list(tensors))),
     }
     if installed("jax"):
         import jax
@@ -177,7 +150,7 @@ def call() -> Figures:
             last[:] = jitted(arrays)
             return last
 
-        candidates["jax.jit, 150 results, us"] = timed(run_jax, lambda: jax.block_until_ready(last))
+        candidates["jax.jit, 150 results, us"] = until_it_returns(run_jax, lambda: jax.block_until_ready(last))
     return rounds(candidates)
 
 
@@ -191,11 +164,11 @@ def _compiled_graph_of(function: Callable, arguments: list) -> Callable:
 
 def mlp() -> Figures:
     """Microseconds of a training step of a small MLP, batch 8 (mlp.py), optimizer included."""
-    from benchmarks.mlp import make_compiled_step, make_jax_step, make_step
+    from benchmarks.mlp import make_jax_step, make_one_graph_step, make_step
 
     n = 200
     candidates = {
-        "torch.compile, us": on_tpu(make_compiled_step, n, unit=1e6),
+        "torch.compile, us": on_tpu(make_one_graph_step, n, unit=1e6),
         "DeferAndFuse, us": on_tpu(make_step, n, unit=1e6),
     }
     if installed("jax"):

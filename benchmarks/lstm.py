@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from benchmarks.steps import training_step
+
 TOKENS, BATCH, WIDTH, CLASSES, RATE = 16, 16, 128, 10, 0.1
 
 
@@ -31,15 +33,7 @@ def make_step(device: str, backend: str | None = None):
     x = torch.randn(TOKENS, BATCH, WIDTH).to(device)
     y = torch.randint(0, CLASSES, (BATCH,)).to(device)
     forward = torch.compile(model, backend=backend) if backend else model
-
-    def step() -> torch.Tensor:
-        loss = F.cross_entropy(forward(x), y)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return step
+    return training_step(lambda: F.cross_entropy(forward(x), y), optimizer)
 
 
 def make_jax_step():

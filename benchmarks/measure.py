@@ -43,6 +43,17 @@ def timed(step: Callable, finish: Callable, n: int, unit: float = 1e3, warm: int
     return run
 
 
+def in_mode(name: str, measure: Callable[[], float]) -> Callable[[], float]:
+    """``measure``, in a mode of torch_tpu."""
+    import torch_tpu
+
+    def run() -> float:
+        with torch_tpu.mode(name):
+            return measure()
+
+    return run
+
+
 def on_tpu(make: Callable[[], Callable], n: int, mode: str = "defer", unit: float = 1e3, steps: int = 6) -> Callable:
     """As ``timed``, of the step that ``make`` makes, in a mode of torch_tpu; ``steps`` are run first, to compile."""
     import torch
@@ -54,13 +65,7 @@ def on_tpu(make: Callable[[], Callable], n: int, mode: str = "defer", unit: floa
         for _ in range(steps):
             step()
         torch.tpu.synchronize()
-    measure = timed(step, lambda _: torch.tpu.synchronize(), n, unit)
-
-    def run() -> float:
-        with torch_tpu.mode(mode):
-            return measure()
-
-    return run
+    return in_mode(mode, timed(step, lambda _: torch.tpu.synchronize(), n, unit))
 
 
 def on_cpu(step: Callable, n: int, unit: float = 1e3, steps: int = 3) -> Callable[[], float]:

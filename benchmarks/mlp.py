@@ -6,7 +6,8 @@ Three layers of width 256 over 784 inputs. ``make_jax_step`` is the same maths u
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.optim.adamw import adamw
+
+from benchmarks.steps import one_graph_step, training_step
 
 BATCH, INPUTS, WIDTH, CLASSES, RATE = 8, 784, 256, 10, 1e-3
 
@@ -22,38 +23,13 @@ def _model_and_batch():
 def make_step():
     """A function that makes one training step, as users write it, and returns its loss."""
     model, x, y = _model_and_batch()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
-
-    def step() -> torch.Tensor:
-        loss = F.cross_entropy(model(x), y)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return step
+    return training_step(lambda: F.cross_entropy(model(x), y), torch.optim.AdamW(model.parameters(), lr=RATE))
 
 
-def make_compiled_step():
-    """The same as one compiled graph: forward, backward, and AdamW in PyTorch's functional form."""
+def make_one_graph_step():
+    """The same as one compiled graph."""
     model, x, y = _model_and_batch()
-    parameters = list(model.parameters())
-    first, second = ([torch.zeros_like(p) for p in parameters] for _ in range(2))
-    steps = [torch.zeros((), device="tpu") for _ in parameters]
-    torch._dynamo.config.trace_autograd_ops = True  # lets Dynamo put the backward into the graph
-
-    @torch.compile(fullgraph=True)
-    def step() -> torch.Tensor:
-        loss = F.cross_entropy(model(x), y)
-        gradients = list(torch.autograd.grad(loss, parameters))
-        with torch.no_grad():
-            adamw(
-                parameters, gradients, first, second, [], steps, foreach=True, capturable=True, amsgrad=False,
-                beta1=0.9, beta2=0.999, lr=RATE, weight_decay=0.01, eps=1e-8, maximize=False,
-            )  # fmt: skip
-        return loss.detach()
-
-    return step
+    return one_graph_step(lambda: F.cross_entropy(model(x), y), list(model.parameters()), RATE)
 
 
 def make_jax_step():

@@ -2,6 +2,7 @@
 
 import re
 import statistics
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.measure import Figures, installed, on_cpu, on_tpu, ratios, rounds, timed
@@ -52,19 +53,22 @@ def gpt() -> Figures:
     )
 
 
-def resnet() -> Figures:
-    """Milliseconds of a training step of a small residual network (resnet.py): batch 16, images 3 x 32 x 32."""
-    from benchmarks.resnet import make_step
-
-    n = 10
-    candidates = {
+def _beside_the_cpu(make_step: Callable, n: int) -> dict[str, Callable[[], float]]:
+    """Candidates: ``make_step(device, backend)`` on both devices, eager and compiled."""
+    return {
         "DeferAndFuse, ms": on_tpu(lambda: make_step("tpu"), n),
         "torch.compile, ms": on_tpu(lambda: make_step("tpu", "tpu"), n),
         "CPU torch eager, ms": on_cpu(make_step("cpu"), n),
         "CPU torch inductor, ms": on_cpu(make_step("cpu", "inductor"), n),
     }
+
+
+def resnet() -> Figures:
+    """Milliseconds of a training step of a small residual network (resnet.py): batch 16, images 3 x 32 x 32."""
+    from benchmarks.resnet import make_step
+
     return ratios(
-        rounds(candidates, 5),
+        rounds(_beside_the_cpu(make_step, 10), 5),
         ("DeferAndFuse, ms", "CPU torch eager, ms"),
         ("torch.compile, ms", "CPU torch eager, ms"),
         ("torch.compile, ms", "CPU torch inductor, ms"),
@@ -76,12 +80,7 @@ def lstm() -> Figures:
     from benchmarks.lstm import make_jax_step, make_step
 
     n = 10
-    candidates = {
-        "DeferAndFuse, ms": on_tpu(lambda: make_step("tpu"), n),
-        "torch.compile, ms": on_tpu(lambda: make_step("tpu", "tpu"), n),
-        "CPU torch eager, ms": on_cpu(make_step("cpu"), n),
-        "CPU torch inductor, ms": on_cpu(make_step("cpu", "inductor"), n),
-    }
+    candidates = _beside_the_cpu(make_step, n)
     if installed("jax"):
         candidates["jax.jit, ms"] = timed(make_jax_step(), lambda loss: loss.block_until_ready(), n, warm=3)
     return ratios(

@@ -64,5 +64,5 @@ def test_steps_leave_nothing_behind(how):
         before = bytes_in_use()
         steps(300)
         grown = bytes_in_use() - before
-    # The plugin keeps some of its own; a step of this model makes some fifty buffers of 100 to 500 bytes.
-    assert grown / 300 < 3000, f"{grown / 300:.0f} bytes a step"
+    # A step of this model makes some fifty buffers of 100 to 500 bytes.
+    assert grown / 300 < 200, f"{grown / 300:.0f} bytes a step"

@@ -13,14 +13,18 @@ namespace {
 // c10::DeviceIndex is an int8_t.
 constexpr int kMaxDevices = 128;
 
+void raise(std::atomic<int64_t>& peak, int64_t now) noexcept {
+  int64_t before = peak.load(std::memory_order_relaxed);
+  while (now > before && !peak.compare_exchange_weak(before, now, std::memory_order_relaxed)) {
+  }
+}
+
 class Counter {
  public:
   void add(int64_t n) noexcept {
     const int64_t now = current_.fetch_add(n, std::memory_order_relaxed) + n;
     allocated_.fetch_add(n, std::memory_order_relaxed);
-    int64_t peak = peak_.load(std::memory_order_relaxed);
-    while (now > peak && !peak_.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
-    }
+    raise(peak_, now);
   }
   void subtract(int64_t n) noexcept {
     current_.fetch_sub(n, std::memory_order_relaxed);
@@ -74,10 +78,7 @@ MemoryCounters::Snapshot MemoryCounters::read(int device) noexcept {
 
 void MemoryCounters::on_run(int device, int64_t scratch) noexcept {
   Slot& s = slot(device);
-  const int64_t now = s.bytes.read().current + scratch;
-  int64_t peak = s.peak_with_scratch.load(std::memory_order_relaxed);
-  while (now > peak && !s.peak_with_scratch.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
-  }
+  raise(s.peak_with_scratch, s.bytes.read().current + scratch);
 }
 
 void MemoryCounters::reset_peak(int device) noexcept {
