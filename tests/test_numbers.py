@@ -6,6 +6,8 @@ import pytest
 import torch
 from comparison import Comparison
 
+import torch_tpu.aot
+
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 NAN, INF = math.nan, math.inf
@@ -409,6 +411,24 @@ def test_large_sums_stay_accurate(dtype):
     if dtype == torch.float32:
         assert ones.cumsum(0)[-1].item() == 1 << 14
     assert torch.nn.functional.mse_loss(ones, torch.zeros_like(ones)).item() == 1
+
+
+# The table is longer than the list of indices: then its gradient is never held in float32.
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_tables_gradient_adds_up_in_float32(dtype):
+    index = torch.cat([torch.full((300,), 7), torch.arange(20).repeat(2), torch.tensor([999, 3, 3])])
+    grad = (1 + torch.rand(len(index), 8)).to(dtype)
+    backward = torch.ops.aten.embedding_dense_backward
+    actual = backward(grad.to("tpu"), index.to("tpu"), 1000, 3, False).cpu()
+    exact = backward(grad.double(), index, 1000, 3, False)
+    torch.testing.assert_close(actual, exact.to(dtype), rtol=torch.finfo(dtype).eps, atol=0)
+    assert actual[3].count_nonzero() == 0
+    with torch_tpu.aot.topology("v6e") as recording:
+        table = backward(grad.to("tpu"), index.to("tpu"), 1000, 3, False)
+        recording.cut()
+        del table
+    assert "x8xf32>" in recording.programs[-1].module
+    assert "tensor<1000x8xf32>" not in recording.programs[-1].module
 
 
 def test_integer_division_by_zero_does_not_end_the_process():

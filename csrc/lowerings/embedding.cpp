@@ -23,6 +23,21 @@ Value frequency(Emitter& e, const Value& index, int64_t size, at::ScalarType dty
   return e.convert(e.maximum(take(e, counts, 0, index), at::Scalar(1)), dtype);
 }
 
+// `rows` of [n, d], in opmath, added up at `where` into zeros of `result`, whose dtype is narrower. An accumulator of
+// the table's size in opmath would be twice the result, and XLA holds two of them: rows that go to one place are added
+// up in [n, d] at the first of them instead, and written once they are rounded.
+Value table_of_sums(Emitter& e, const Type& result, const Value& where, const Value& rows) {
+  const int64_t count = where.dim(0);
+  const int64_t size = result.dims[0];
+  const Value order = e.iota(Type(at::kInt, {count}), 0);
+  // One row more than the table, for what is out of range: it stays so.
+  const Value firsts = scatter_rows(e, e.constant(count, Type(at::kInt, {size + 1})), 0, where, order, "minimum");
+  const Value first = take(e, firsts, 0, where);
+  const Value sums = scatter_rows(e, e.constant(0, rows.type), 0, first, rows, "add");
+  const Value once = e.select(e.compare("EQ", first, order), where, e.constant(size, where.type));
+  return scatter_rows(e, e.constant(0, result), 0, once, e.convert(sums, result.dtype), "");
+}
+
 // The gradient of a table of `num_weights` rows: `grads` [n, d], in opmath, added up at `index` [n].
 // Rows at `padding_idx` count for nothing.
 Value table_gradient(Emitter& e, const Call& c, const Value& grads, const Value& index, at::ScalarType dtype) {
@@ -38,6 +53,7 @@ Value table_gradient(Emitter& e, const Call& c, const Value& grads, const Value&
   if (padding >= 0) {
     where = e.select(e.compare("EQ", where, at::Scalar(padding)), e.constant(size, where.type), where);
   }
+  if (rows.dtype() != dtype && index.dim(0) < size) return table_of_sums(e, result.with(dtype), where, rows);
   return e.convert(scatter_rows(e, e.constant(0, result), 0, where, rows, "add"), dtype);
 }
 
