@@ -73,7 +73,12 @@ def test_the_page_renders_with_its_plots(page, tmp_path):
     seen, console = browse(page, tmp_path, "--window-size=1200,900")
     assert seen["problems"] == [] and console == []
     assert "Sequential" in seen["title"]
-    assert [plot["name"] for plot in seen["plots"]] == 2 * ["HBM", "Roofline", "Time by module"]
+    assert [plot["name"] for plot in seen["plots"]] == 2 * [
+        "HBM",
+        "Memory over the program",
+        "Roofline",
+        "Time by module",
+    ]
     for plot in seen["plots"]:
         assert min(plot["size"]) > 10, plot["name"]
         assert sum(w > 0 for w, _ in plot["marks"]) >= 2, plot["name"]

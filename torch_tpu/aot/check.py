@@ -1,5 +1,6 @@
 """Captures what a function, a module or a recording would run, and asks the TPU compiler about it."""
 
+import contextlib
 import copy
 import re
 import tempfile
@@ -123,6 +124,7 @@ def check(
     roll: bool = True,
     timeout: float = 1800,
     progress: Progress = _silent,
+    compiler: Compiler | None = None,
 ) -> Report:
     """Would this run on a TPU: which ops are missing, does it fit, how long would a step take, what bounds it?
 
@@ -135,11 +137,12 @@ def check(
     all of it (minutes; errors that only code generation finds, and cycles). ``shard="fsdp"`` makes one program of all
     devices of the slice: parameters and optimizer state are cut, the inputs' first dimension is the batch of all.
     ``roll``: layers that repeat are checked as a loop over stacked parameters; False: as PyTorch runs them, one by one.
-    ``values``, ``on_read``: see ``torch_tpu.aot.topology``. Raises CheckError for what cannot be checked; what the compiler refuses is in the report.
+    ``values``, ``on_read``: see ``torch_tpu.aot.topology``. ``compiler``: one that is open, whose process several checks
+    share; ``timeout`` is then its own. Raises CheckError for what cannot be checked; what the compiler refuses is in the report.
     """
     targets = [hardware.parse(name) for name in ([topology] if isinstance(topology, str) else topology)]
     title = getattr(fn_or_module, "__qualname__", type(fn_or_module).__name__)
-    with Compiler(timeout) as compiler:
+    with contextlib.nullcontext(compiler) if compiler else Compiler(timeout) as compiler:
         compiler.start()
         start = time.monotonic()
         recording, before = capture(

@@ -1,6 +1,8 @@
 """What a program needs of a device's HBM, from the compiler's buffer assignment, and who needs most of it."""
 
 import re
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,14 @@ class Allocation:
     where: str  # the Python line
 
 
+@dataclass(frozen=True)
+class Moment:
+    """A place in the schedule, and how many bytes of temporaries are alive there."""
+
+    op: str
+    nbytes: int
+
+
 @dataclass
 class Memory:
     """Bytes of one device."""
@@ -29,6 +39,7 @@ class Memory:
     resident: int = 0  # of other values that are alive while the program runs
     needed: int | None = None  # the compiler's own figure, where it refused the program
     largest: list[Allocation] = field(default_factory=list)
+    over_program: list[Moment] = field(default_factory=list)  # in the schedule's order; a loop's body once
 
     @property
     def peak(self) -> int:
@@ -61,7 +72,49 @@ def measure(assignment: Any, module: Module, limit: int, names: list[str], resid
             memory.temporaries += a.size
             found.extend(_parts(a, logical, module))
     memory.largest = sorted(found, key=lambda a: -a.nbytes)[:20]
+    memory.over_program = _over_program(assignment, module)
     return memory
+
+
+_FREE, _SHARE = 1, 2  # HeapSimulatorTrace.Event.Kind
+_MOST_MOMENTS = 300
+
+
+def _over_program(assignment: Any, module: Module) -> list[Moment]:
+    """What is alive of the largest allocation of temporaries, as the compiler's simulation of its heap had it."""
+    of_hbm = {a.index: a.size for a in assignment.allocations if a.color == HBM and not a.is_entry_parameter}
+    traces = [t for t in assignment.heap_traces if t.allocation_index in of_hbm]
+    if not traces:
+        return []
+    found = list(_alive(max(traces, key=lambda t: of_hbm[t.allocation_index]).events, assignment))
+    by_name = {i.name: i for i in module.instructions.values()}
+    moments: list[Moment] = []
+    # Of neighbours, the one with most alive. What the compiler added by itself goes by what came before it.
+    size = -(-len(found) // _MOST_MOMENTS)
+    for i in range(0, len(found), size):
+        name, alive = max(found[i : i + size], key=lambda f: f[1])
+        op = module.line(by_name[name]).op if name in by_name else ""
+        moments.append(Moment(op or (moments[-1].op if moments else ""), alive))
+    return moments
+
+
+def _alive(events: Any, assignment: Any) -> Iterator[tuple[str, int]]:
+    """(instruction, bytes alive) after each event."""
+    sizes = {b.id: b.size for b in assignment.logical_buffers}
+    place: dict[int, int] = {}  # of each buffer: the first that was there; some share one
+    users: Counter[int] = Counter()
+    alive = 0
+    for event in events:
+        if event.kind == _FREE:
+            at = place.get(event.buffer_id, event.buffer_id)
+            users[at] -= 1
+            alive -= sizes.get(at, 0) if users[at] == 0 else 0
+        else:
+            first = event.shared_with if event.kind == _SHARE else event.buffer_id
+            at = place[event.buffer_id] = place.get(first, first)
+            users[at] += 1
+            alive += sizes.get(at, 0) if users[at] == 1 else 0
+        yield event.instruction_name, alive
 
 
 def _parts(allocation: Any, logical: dict, module: Module) -> list[Allocation]:

@@ -43,6 +43,8 @@ def causal_lm(
         raise CheckError(f"{config} is no causal language model: {str(error).splitlines()[0]}") from error
     model.train(train)
     if checkpoint == "layer":
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        # The name in newer transformers, where the older one warns.
+        enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
+        enable({"use_reentrant": False})
     ids = torch.empty(batch, sequence, dtype=torch.int64, device="meta")
     return model, {"input_ids": ids} | ({"labels": ids} if train else {}), sequence

@@ -47,7 +47,9 @@ _SCHEMA = {
     "maybe_live_out:7:bool color:8:int64 assigned:9:Assigned* is_tuple:11:bool is_constant:12:bool",
     "Location": "instruction_name:2:string instruction_id:4:int64",
     "LogicalBuffer": "id:1:int64 size:2:int64 defined_at:3:Location color:4:int64",
-    "BufferAssignment": "logical_buffers:1:LogicalBuffer* allocations:3:Allocation*",
+    "HeapEvent": "kind:1:int32 buffer_id:2:int64 instruction_name:4:string shared_with:5:int64",
+    "HeapTrace": "events:1:HeapEvent* allocation_index:3:int64",
+    "BufferAssignment": "logical_buffers:1:LogicalBuffer* allocations:3:Allocation* heap_traces:4:HeapTrace*",
 }
 
 

@@ -2,6 +2,7 @@
 
 import functools
 import linecache
+import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -87,11 +88,19 @@ _USUALLY_TRUE = ("packed_sequence_mask[:, -1] == 0", "fast_all(")
 
 
 def default_value(type_: str, where: str = "") -> float:
-    if type_ == "tensor<i1>" and "/transformers/" in where:
+    if type_ == "tensor<i1>":
         file, _, number = where.rpartition(":")
-        asked = linecache.getline(file, int(number))
-        return float(any(question in asked for question in _USUALLY_TRUE))
+        asked = linecache.getline(file, int(number)) if "/transformers/" in file else ""
+        return float(any(question in asked for question in _USUALLY_TRUE) or _is_validation())
     return 1.0 if type_.endswith("xi64>") or type_ == "tensor<i64>" else 0.0
+
+
+def _is_validation() -> bool:
+    """Whether torch.distributions is looking at its arguments, which are valid in what works."""
+    frame = sys._getframe()
+    while frame is not None and not frame.f_globals.get("__name__", "").startswith("torch.distributions."):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_name == "__init__"
 
 
 def _reader(values: Mapping[str, float] | None, refuse: bool) -> Callable[[str, str], float | None]:

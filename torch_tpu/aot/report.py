@@ -44,7 +44,7 @@ class Time:
     share_by_bound: dict[str, float]
     float32_passes: float  # MXU work over operations: 1 for bfloat16, 6 for float32 at PyTorch's precision
     padding: float  # share of written bytes that pads tiles
-    seconds_by_module: dict[str, float]
+    seconds_by_module: dict[str, float]  # the layers of a stack as one: model.layers.*.mlp
     most_expensive: list[Cost]
     unknown_loops: int
     uncosted_calls: dict[str, int]
@@ -156,7 +156,7 @@ def time_of(e: Estimate, peak: float, bandwidth: float) -> Time:
     merged: dict[tuple[str, str], list[Any]] = defaultdict(list)
     for step in e.steps:
         scope = step.line.op.rpartition("/")[0].removesuffix("/backward")
-        by_module[scope or "(no module)"] += step.seconds
+        by_module[_family(f"{scope}/")[:-1] or "(no module)"] += step.seconds
         merged[(_family(step.line.op or step.name), step.line.where)].append(step)
     costs = [
         Cost(

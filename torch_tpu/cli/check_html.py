@@ -11,17 +11,19 @@ from torch_tpu.cli.check_text import duration, gib, main_step, notes, scaled, ve
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: light-dark(#1a1a1a, #e8e8e8); --soft: light-dark(#666, #aaa); --rule: light-dark(#ddd, #444);
-  --a: #3b6fb6; --b: #d98a2b; --c: #5a9a5a; --d: #a05a9a; --bad: #c0392b; }
+  --a: #3b6fb6; --b: #d98a2b; --c: #5a9a5a; --d: #a05a9a; --e: #8a8a3a; --bad: #c0392b; }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: light-dark(#fff, #181818); max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.4rem } h2 { font-size: 1.1rem; margin-top: 2.2rem; border-bottom: 1px solid var(--rule) }
 table { border-collapse: collapse; width: 100% } td, th { text-align: left; padding: .2rem .6rem .2rem 0; border-bottom: 1px solid var(--rule); vertical-align: top }
-td.n { text-align: right; font-variant-numeric: tabular-nums } code, pre { font: 13px ui-monospace, monospace; overflow-wrap: anywhere } td:first-child { white-space: nowrap } td > code { white-space: normal } pre { white-space: pre-wrap }
+td.n { text-align: right; font-variant-numeric: tabular-nums } code, pre { font: 13px ui-monospace, monospace; overflow-wrap: anywhere } td:first-child { white-space: nowrap } td > code { white-space: normal } td.long { overflow-wrap: anywhere } pre { white-space: pre-wrap }
 .bad { color: var(--bad) } .soft { color: var(--soft) } svg { width: 100%; height: auto } svg text { font: 12px system-ui, sans-serif; fill: var(--ink) }
 """
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:
-    cells = "".join("<tr>" + "".join(f"<td>{c}</td>" for c in row) + "</tr>" for row in rows)
+    # In a narrow window long cells break anywhere, and short ones nowhere.
+    cell = lambda c: f'<td class="long">{c}</td>' if len(c) > 20 else f"<td>{c}</td>"  # noqa: E731
+    cells = "".join("<tr>" + "".join(map(cell, row)) + "</tr>" for row in rows)
     return "<table><tr>" + "".join(f"<th>{escape(h)}</th>" for h in head) + f"</tr>{cells}</table>"
 
 
@@ -37,14 +39,14 @@ def _memory_bar(memory: Memory) -> str:
                 ("arguments", memory.arguments, "--a"),
                 ("outputs", memory.outputs, "--c"),
                 ("temporaries", memory.temporaries, "--b"),
-                ("code and constants", (memory.code or 0) + memory.constants, "--d"),
+                ("code and constants", (memory.code or 0) + memory.constants, "--e"),
             ]
         ),
     ]
     width, scale = 900, max(memory.peak, memory.limit) or 1
     x, bars, legend = 0.0, [], []
     for name, size, color in parts:
-        if not size:
+        if size < scale / 10_000:
             continue
         w = size / scale * width
         bars.append(
@@ -60,12 +62,60 @@ def _memory_bar(memory: Memory) -> str:
     )
 
 
+def _over_program(memory: Memory) -> str:
+    """What is alive along the schedule: temporaries on what stays, against the device's HBM."""
+    moments = memory.over_program
+    if not moments:
+        return ""
+    stays = memory.peak - memory.temporaries
+    width, height, left, bottom, top = 900, 220, 70, 24, 16
+    most = max(stays + max(m.nbytes for m in moments), memory.peak) or 1
+    scale = max(most, memory.limit if memory.limit < 2 * most else most)
+    y = lambda n: top + (1 - n / scale) * (height - top - bottom)  # noqa: E731
+    step = (width - left) / len(moments)
+    x = lambda i: left + i * step  # noqa: E731
+    marks = [
+        f'<rect x="{left}" y="{y(stays):.1f}" width="{width - left}" height="{height - bottom - y(stays):.1f}" fill="var(--a)">'
+        f"<title>arguments, outputs and what else stays: {gib(stays)}</title></rect>"
+    ]
+    for i, m in enumerate(moments):
+        marks.append(
+            f'<rect x="{x(i):.1f}" y="{y(stays + m.nbytes):.1f}" width="{step + 0.3:.2f}" height="{y(stays) - y(stays + m.nbytes):.1f}" '
+            f'fill="var(--b)"><title>{escape(m.op)}: {gib(m.nbytes)}</title></rect>'
+        )
+    ticks = dict.fromkeys([0, stays, stays + max(m.nbytes for m in moments)])
+    for n in ticks:
+        if n == 0 or all(abs(y(n) - y(other)) > 12 for other in ticks if other < n):
+            marks.append(
+                f'<text x="{left - 6}" y="{min(y(n) + 4, height - bottom):.1f}" text-anchor="end">{gib(n) if n else "0"}</text>'
+            )
+    if scale == memory.limit:
+        marks.append(
+            f'<line x1="{left}" x2="{width}" y1="{y(scale):.1f}" y2="{y(scale):.1f}" stroke="var(--ink)" stroke-dasharray="3"/>'
+            f'<text x="{width}" y="12" text-anchor="end">{gib(scale)} in a device</text>'
+        )
+    peak = max(range(len(moments)), key=lambda i: moments[i].nbytes)
+    marks.append(
+        f'<text x="{left}" y="{height - 6}">start</text><text x="{width}" y="{height - 6}" text-anchor="end">end</text>'
+    )
+    return (
+        f'<svg viewBox="0 0 {width + 10} {height}" role="img" aria-label="Memory over the program">{"".join(marks)}</svg>'
+        '<p class="soft">Along the schedule, a loop\'s body once: temporaries (orange) on what stays (blue). '
+        f"Most is alive at <code>{escape(moments[peak].op)}</code>.</p>"
+    )
+
+
 def _roofline(time: Time, target: TargetReport) -> str:
     """The program and its costliest steps under the chip's roof: operations a second by operations a byte, both logarithmic."""
     chip = hardware.parse(target.name).chip
-    width, height, left, bottom = 900, 320, 60, 30
+    width, height, left, bottom = 900, 320, 90, 44
     lo, hi = -1.0, max(4.0, math.ceil(math.log10(max(time.intensity, time.ridge, 1))) + 1)
-    top, floor = math.log10(chip.flops) + 0.3, math.log10(chip.flops) - 4
+    shown = [
+        (c.flops / c.bytes, c.flops / c.seconds, c) for c in time.most_expensive if c.flops and c.bytes and c.seconds
+    ]
+    slowest = min([rate for _, rate, _ in shown] + [time.flops / time.expected] * bool(time.flops), default=chip.flops)
+    top = math.log10(chip.flops) + 0.3
+    floor = min(math.log10(chip.flops) - 3, max(math.floor(math.log10(max(slowest, 1))), math.log10(chip.flops) - 7))
 
     def at(intensity: float, rate: float) -> tuple[float, float]:
         x = left + (math.log10(max(intensity, 10**lo)) - lo) / (hi - lo) * (width - left - 10)
@@ -73,28 +123,39 @@ def _roofline(time: Time, target: TargetReport) -> str:
         return x, y
 
     ridge = at(time.ridge, chip.flops)
-    start, end = at(10**lo, 10**lo * chip.hbm_bandwidth), at(10**hi, chip.flops)
-    marks = [
-        f'<polyline points="{start[0]:.1f},{start[1]:.1f} {ridge[0]:.1f},{ridge[1]:.1f} {end[0]:.1f},{end[1]:.1f}" fill="none" stroke="var(--soft)"/>'
-    ]
-    for cost in time.most_expensive:
-        if cost.flops and cost.bytes and cost.seconds:
-            x, y = at(cost.flops / cost.bytes, cost.flops / cost.seconds)
-            marks.append(
-                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{4 + 14 * cost.share:.1f}" fill="var(--a)" opacity=".6"><title>{escape(cost.op)}</title></circle>'
-            )
+    start, end = at(max(10**lo, 10**floor / chip.hbm_bandwidth), 0), at(10**hi, chip.flops)
+    start = at(10**lo, 10**lo * chip.hbm_bandwidth) if 10**lo * chip.hbm_bandwidth > 10**floor else start
+    marks = []
+    for exponent in range(int(lo), int(hi) + 1):
+        x, _ = at(10.0**exponent, 1)
+        marks.append(
+            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height - bottom}" stroke="var(--rule)"/>'
+            f'<text x="{x:.1f}" y="{height - bottom + 16}" text-anchor="middle">{10.0**exponent:g}</text>'
+        )
+    for exponent in range(math.ceil(floor), math.floor(top) + 1):
+        _, y = at(1, 10.0**exponent)
+        marks.append(
+            f'<line x1="{left}" x2="{width - 10}" y1="{y:.1f}" y2="{y:.1f}" stroke="var(--rule)"/>'
+            f'<text x="{left - 6}" y="{min(y + 4, height - bottom):.1f}" text-anchor="end">{scaled(10.0**exponent)}FLOP/s</text>'
+        )
+    marks.append(
+        f'<polyline points="{start[0]:.1f},{start[1]:.1f} {ridge[0]:.1f},{ridge[1]:.1f} {end[0]:.1f},{end[1]:.1f}" fill="none" stroke="var(--soft)" stroke-width="2"/>'
+    )
+    for intensity, rate, cost in shown:
+        x, y = at(intensity, rate)
+        marks.append(
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{4 + 14 * cost.share:.1f}" fill="var(--a)" opacity=".6"><title>{escape(cost.op)}</title></circle>'
+        )
     if time.flops:
         x, y = at(time.intensity, time.flops / time.expected)
         marks.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" fill="var(--b)"><title>the program</title></circle>')
-    for exponent in range(int(lo), int(hi) + 1):
-        x, _ = at(10.0**exponent, 1)
-        marks.append(f'<text x="{x:.1f}" y="{height - 10}" text-anchor="middle">{10.0**exponent:g}</text>')
     marks.append(
         f'<text x="{ridge[0]:.1f}" y="{ridge[1] - 6:.1f}" text-anchor="middle">{scaled(chip.flops)}FLOP/s</text>'
+        f'<text x="{width - 10}" y="{height - 8}" text-anchor="end">operations a byte of HBM traffic</text>'
     )
     return (
         f'<svg viewBox="0 0 {width + 24} {height}" role="img" aria-label="Roofline">{"".join(marks)}</svg>'
-        '<p class="soft">Operations a byte of HBM traffic. Orange: the program, by its expected time; blue: its costliest steps.</p>'
+        '<p class="soft">Orange: the program, by its expected time; blue: its costliest steps that multiply matrices, the larger the longer.</p>'
     )
 
 
@@ -122,10 +183,14 @@ def _target(target: TargetReport) -> str:
     out = [
         f"<h2>{escape(target.name)} ({escape(target.device_kind)})</h2><p{bad}>{verdict(step).capitalize()}: the program {escape(step.title)}.</p>"
     ]
+    if target.shard != "none":
+        out.append(
+            f"<p>One program of {target.devices} devices ({target.shard}); memory and time are of one of them.</p>"
+        )
     if step.message:
         out.append(f"<pre>{escape(step.message)}</pre>")
     if memory:
-        out.append("<h3>Memory</h3>" + _memory_bar(memory))
+        out.append("<h3>Memory</h3>" + _memory_bar(memory) + _over_program(memory))
         rows = [
             [gib(a.nbytes), f"<code>{escape(a.name)}</code>", escape(a.type), escape(line(a.where) if a.where else "")]
             for a in memory.largest
@@ -134,9 +199,10 @@ def _target(target: TargetReport) -> str:
             f"<details{' open' if step.verdict == 'oom' else ''}><summary>The largest values</summary>{_table(['size', 'what', 'type', 'line'], rows)}</details>"
         )
     if time:
+        links = f", {scaled(time.link_bytes)}B over the interconnect" if time.link_bytes else ""
         out.append(
             f"<h3>Time</h3><p><b>{duration(time.expected)}</b> expected, {duration(time.lower)} to {duration(time.upper)}; "
-            f"MFU {time.mfu:.1%}; {scaled(time.flops)}FLOP, {scaled(time.bytes)}B of HBM traffic; bound by {time.bound}. By {escape(time.method)}.</p>"
+            f"MFU {time.mfu:.1%}; {scaled(time.flops)}FLOP, {scaled(time.bytes)}B of HBM traffic{links}; bound by {time.bound}. By {escape(time.method)}.</p>"
         )
         out.append(_roofline(time, target))
         rows = [

@@ -105,8 +105,9 @@ def notes(report: Report) -> list[str]:
         parts = target.devices if target.shard != "none" else 1
         if step.memory and step.gradient_bytes > 0.05 * step.memory.peak * parts:
             found.append(
-                f"{target.name}: gradients of {gib(step.gradient_bytes)} in all are alive when the optimizer's step ends, "
-                "so the program returns them."
+                f"{target.name}: gradients of {gib(step.gradient_bytes)} in all are alive when the optimizer's step ends "
+                "(zero_grad comes after it), so the program returns them; one function of the whole step, compiled "
+                "(docs/compile.md), need not."
             )
         if step.loops:
             found.append(
