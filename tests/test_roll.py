@@ -89,7 +89,7 @@ def test_the_option_of_torch_compile_rolls(net):
     torch._dynamo.reset()
     x = tokens().to("tpu")
     result = torch.compile(net, backend="tpu", options={"roll_layers": True})(x)
-    torch.testing.assert_close(result.detach().cpu(), net(x).detach().cpu(), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(result.detach().cpu(), net(x).detach().cpu(), rtol=1e-5, atol=1e-6)  # other fusions
 
 
 def test_forward_and_backward_are_loops_with_the_same_gradients(net):

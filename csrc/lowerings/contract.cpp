@@ -77,6 +77,43 @@ Dims renumbered(const Dims& from, const Dims& units) {
   return to;
 }
 
+// XLA's CPU compiler wants the contracted dimension last on the left and first on the right, and transposes what is
+// not so at each execution: of x @ weight.T the whole weight. With the weight on the left only x and the result are
+// transposed. dot_general(a, b) in this form, if that is less; else an undefined value.
+Value larger_on_the_left(Emitter& e, const Value& a, const Value& b, const DotDims& dims, at::ScalarType accumulated,
+                         Precision precision) {
+  Value weight = b;
+  Dims batch = dims.rhs_batch, contracted = dims.rhs_contract;
+  if (const auto* transposed = e.transposed(b)) {
+    weight = transposed->first;
+    for (Dims* where : {&batch, &contracted}) {
+      for (int64_t& d : *where) d = transposed->second[d];
+    }
+  }
+  const auto leading = static_cast<int64_t>(batch.size());
+  if (weight.rank() != leading + 2 || contracted.size() != 1 || contracted[0] != leading + 1) return {};
+  for (const auto i : c10::irange(leading)) {
+    if (batch[i] != i) return {};
+  }
+  const Dims a_free = free_dims(a, dims.lhs_batch, dims.lhs_contract);
+  const int64_t terms = weight.dim(leading + 1), rows = weight.dim(leading);
+  int64_t columns = 1;
+  for (const int64_t d : a_free) columns *= a.dim(d);
+  if (rows * terms <= columns * terms + 2 * rows * columns) return {};
+
+  const Value product =
+      e.dot_general(weight, a, {batch, dims.lhs_batch, contracted, dims.lhs_contract}, accumulated, precision);
+  // What is before the rows in the result is after them in the product.
+  Dims order, result;
+  for (const auto i : c10::irange(leading)) order.push_back(i);
+  for (const auto i : c10::irange(a_free.size())) order.push_back(leading + 1 + static_cast<int64_t>(i));
+  order.push_back(leading);
+  for (const int64_t d : order) result.push_back(product.dim(d));
+  if (columns == 1) return e.reshape(product, result);
+  // Without the barrier XLA sees a transposed product, and exchanges its operands.
+  return e.transpose(e.optimization_barrier(product), order);
+}
+
 }  // namespace
 
 Value contract(Emitter& e, const Value& a, const Value& b, const DotDims& dims, Precision precision) {
@@ -132,8 +169,12 @@ Value contract(Emitter& e, const Value& a, const Value& b, const DotDims& dims, 
     return e.dot_general(e.convert(a, at::kBFloat16), e.convert(b, at::kBFloat16), dims, at::kFloat,
                          Precision::kDefault);
   }
-  const bool narrow = accumulated != dtype;
-  return e.dot_general(a, b, dims, accumulated, narrow ? Precision::kDefault : precision);
+  if (accumulated != dtype) precision = Precision::kDefault;
+  if (e.on_host() && floating) {
+    const Value product = larger_on_the_left(e, a, b, dims, accumulated, precision);
+    if (product.defined()) return product;
+  }
+  return e.dot_general(a, b, dims, accumulated, precision);
 }
 
 Value matrix_product(Emitter& e, const Value& a, const Value& b, Precision precision) {

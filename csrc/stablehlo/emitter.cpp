@@ -340,7 +340,14 @@ Value Emitter::transpose(const Value& x, c10::IntArrayRef permutation) {
   if (is_iota(permutation)) return x;
   Dims dims;
   for (const int64_t d : permutation) dims.push_back(x.dim(d));
-  return op1("transpose", {x}, "permutation = " + array_attribute(permutation), x.type.with(dims));
+  const Value out = op1("transpose", {x}, "permutation = " + array_attribute(permutation), x.type.with(dims));
+  transposed_.emplace(out.id, std::pair(x, Dims(permutation.begin(), permutation.end())));
+  return out;
+}
+
+const std::pair<Value, Dims>* Emitter::transposed(const Value& x) const {
+  const auto found = transposed_.find(x.id);
+  return found == transposed_.end() ? nullptr : &found->second;
 }
 
 Value Emitter::broadcast_in_dim(const Value& x, c10::IntArrayRef dims, c10::IntArrayRef where) {

@@ -11,6 +11,7 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -150,6 +151,8 @@ class Emitter {
   Value reshape(const Value& x, c10::IntArrayRef dims);
   // result dim i is x's dim permutation[i], as Tensor.permute.
   Value transpose(const Value& x, c10::IntArrayRef permutation);
+  // The operand and the permutation of the transpose() that made x; null if none did.
+  const std::pair<Value, Dims>* transposed(const Value& x) const;
   // x's dim i becomes the result's dim `where[i]`.
   Value broadcast_in_dim(const Value& x, c10::IntArrayRef dims, c10::IntArrayRef where);
   Value slice(const Value& x, c10::IntArrayRef start, c10::IntArrayRef limit, c10::IntArrayRef step = {});
@@ -214,6 +217,7 @@ class Emitter {
 
   int next_id_ = 0;
   Values inputs_;
+  std::unordered_map<int, std::pair<Value, Dims>> transposed_;  // by the result's id
   std::string body_;
 };
 
