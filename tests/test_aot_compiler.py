@@ -61,7 +61,7 @@ def test_the_first_phase_gives_schedule_and_buffers(compiler):
     assert memory.outputs == 2 * 2048**2
     assert memory.fits
     assert {a.name for a in memory.largest} >= {"argument 0 a.weight", "argument 1 b.weight"}
-    e = estimate(module, target.chip)
+    e = estimate(module, target)
     assert e.flops == 2 * 2048**3
     line = e.steps[0].line
     assert line.op == "Model.layer/aten.mm"
@@ -72,7 +72,7 @@ def test_the_first_phase_gives_schedule_and_buffers(compiler):
 def test_a_whole_compile_gives_cycles_and_code(compiler):
     reply = compiler.compile(PROGRAM, parse("v6e"), "full")
     module = Module(protos.hlo_module(reply["program"], reply["format"] == "hlo_with_config"))
-    assert estimate(module, parse("v6e").chip).has_cycles
+    assert estimate(module, parse("v6e")).has_cycles
     assert reply["memory"]["code"] > 0
 
 

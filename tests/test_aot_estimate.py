@@ -9,7 +9,8 @@ from torch_tpu.aot.hardware import parse
 from torch_tpu.aot.hlo import Module, plain_bytes, shape_bytes
 
 BF16, F32, S32, TUPLE = 16, 11, 4, 13
-CHIP = parse("v6e").chip
+TARGET = parse("v6e")
+CHIP = TARGET.chip
 
 
 def array(dims, dtype=BF16, space=0, tiled=False):
@@ -43,7 +44,7 @@ def product(precision=0, dtype=BF16, n=1024):
 
 
 def test_a_product_takes_its_operations_at_the_usual_share_of_the_peak():
-    e = estimate(product(n=4096), CHIP)
+    e = estimate(product(n=4096), TARGET)
     assert e.flops == 2 * 4096**3
     assert e.expected == pytest.approx(2 * 4096**3 / (MXU_EFFICIENCY * CHIP.flops) + LAUNCH)
     assert e.lower == pytest.approx(2 * 4096**3 / CHIP.flops)
@@ -53,7 +54,7 @@ def test_a_product_takes_its_operations_at_the_usual_share_of_the_peak():
 
 @pytest.mark.parametrize(("precision", "passes"), [(0, 1), (1, 3), (2, 6)])
 def test_float32_products_take_passes_by_their_precision(precision, passes):
-    e = estimate(product(precision, F32), CHIP)
+    e = estimate(product(precision, F32), TARGET)
     assert e.passes == passes * e.flops
 
 
@@ -62,7 +63,7 @@ def test_elementwise_work_takes_its_bytes():
     m = module(
         instruction(1, "parameter", array([n], F32)) + instruction(99, "negate", array([n], F32), "operand_ids: 1")
     )
-    e = estimate(m, CHIP)
+    e = estimate(m, TARGET)
     assert e.bytes == 2 * 4 * n
     assert e.expected == pytest.approx(8 * n / (HBM_EFFICIENCY * CHIP.hbm_bandwidth) + LAUNCH)
     assert e.bound == "HBM"
@@ -73,7 +74,7 @@ def test_values_in_fast_memory_are_no_hbm_traffic():
         instruction(1, "parameter", array([512], F32, space=1))
         + instruction(99, "negate", array([512]), "operand_ids: 1")
     )
-    assert estimate(m, CHIP).bytes == 2 * 512
+    assert estimate(m, TARGET).bytes == 2 * 512
 
 
 def test_tiles_pad():
@@ -119,13 +120,13 @@ def loop(bound):
 
 
 def test_loops_count_as_often_as_they_run():
-    once, many = estimate(loop(1), CHIP), estimate(loop(36), CHIP)
+    once, many = estimate(loop(1), TARGET), estimate(loop(36), TARGET)
     assert many.bytes == 36 * once.bytes
     assert many.unknown_loops == 0
 
 
 def test_a_loop_that_ends_by_data_counts_once_and_is_said():
-    assert estimate(loop(None), CHIP).unknown_loops == 1
+    assert estimate(loop(None), TARGET).unknown_loops == 1
 
 
 def window(size, stride=1, low=0, high=0, base=1, dilation=1):
@@ -226,7 +227,7 @@ def nested_loops(rows):
 
 
 def test_a_loop_that_ends_by_an_enclosing_loops_count_runs_that_often():
-    e = estimate(nested_loops(8), CHIP)
+    e = estimate(nested_loops(8), TARGET)
     assert e.bytes == (8 * 9 / 2) * 2 * 4 * 4096
     assert e.unknown_loops == 0
 
@@ -234,7 +235,7 @@ def test_a_loop_that_ends_by_an_enclosing_loops_count_runs_that_often():
 def test_single_numbers_take_no_time():
     scalar = array([], S32)
     m = module(instruction(1, "parameter", scalar) + instruction(99, "negate", scalar, "operand_ids: 1"))
-    assert estimate(m, CHIP).expected == 0
+    assert estimate(m, TARGET).expected == 0
 
 
 def test_a_slice_in_a_fusion_within_a_fusion_reads_the_slice():
@@ -261,7 +262,7 @@ def test_a_slice_in_a_fusion_within_a_fusion_reads_the_slice():
         inner + outer,
     )
     # The slice is read and written; the index is four bytes.
-    assert estimate(m, CHIP).bytes == 2 * 4 * 1024 + 4
+    assert estimate(m, TARGET).bytes == 2 * 4 * 1024 + 4
 
 
 def test_a_kernel_takes_what_its_author_says_of_it():
@@ -270,7 +271,57 @@ def test_a_kernel_takes_what_its_author_says_of_it():
     )
     call = f'operand_ids: 1 custom_call_target: "tpu_custom_call" backend_config: "{said}"'
     m = module(instruction(1, "parameter", array([8, 128])) + instruction(99, "custom-call", array([8, 128]), call))
-    e = estimate(m, CHIP)
+    e = estimate(m, TARGET)
     assert e.flops == 2**36
     assert e.expected == pytest.approx(2**36 / (MXU_EFFICIENCY * CHIP.flops) + LAUNCH)
     assert not e.uncosted_calls
+
+
+def test_a_gather_brings_in_the_other_devices_parts_over_the_links_of_a_corner():
+    m = module(
+        instruction(1, "parameter", array([64, 1024]))
+        + instruction(99, "all-gather", array([1024, 1024]), "operand_ids: 1 dimensions: 0")
+    )
+    e = estimate(m, parse("v6e:4x4"))
+    assert e.link_bytes == 15 * 64 * 1024 * 2
+    # Two of a chip's four links of 100 GB/s.
+    assert e.expected == pytest.approx(e.link_bytes / 200e9 + LAUNCH)
+    assert estimate(m, parse("v6e:16x16")).expected == pytest.approx(255 * 64 * 1024 * 2 / 400e9 + LAUNCH)
+
+
+def test_a_sum_of_which_each_device_takes_a_slice_is_scattered():
+    whole, part = array([1024, 1024], F32), array([64, 1024], F32)
+    fused = (
+        "computations { id: 2 root_id: 23 "
+        + instruction(20, "parameter", whole)
+        + instruction(21, "all-reduce", whole, "operand_ids: 20")
+        + instruction(22, "partition-id", array([], S32))
+        + instruction(23, "dynamic-slice", part, "operand_ids: 21 operand_ids: 22")
+        + "}"
+    )
+    m = module(
+        instruction(1, "parameter", whole)
+        + instruction(99, "fusion", part, "operand_ids: 1 called_computation_ids: 2"),
+        fused,
+    )
+    assert estimate(m, parse("v6e:4x4")).link_bytes == 15 / 16 * 4 * 1024 * 1024
+
+
+def test_a_collective_hides_behind_what_runs_before_its_end():
+    pair = f"shape {{ element_type: {TUPLE} tuple_shapes {{ element_type: {F32} }} tuple_shapes {{ element_type: {F32} }} }}"
+
+    def exchange(between):
+        moved = array([1 << 20], F32)
+        return module(
+            instruction(1, "parameter", moved)
+            + instruction(2, "parameter", array([1 << 28], F32), "parameter_number: 1")
+            + instruction(3, "collective-permute-start", pair, "operand_ids: 1")
+            + between
+            + instruction(99, "collective-permute-done", moved, "operand_ids: 3")
+        )
+
+    work = instruction(4, "negate", array([1 << 28], F32), "operand_ids: 2")
+    alone, beside = (estimate(exchange(between), parse("v6e:2x2")) for between in ("", work))
+    assert alone.seconds_by_bound["ICI"] == pytest.approx((1 << 22) / 200e9 + LAUNCH)
+    assert beside.seconds_by_bound["ICI"] == 0
+    assert alone.link_bytes == beside.link_bytes == 1 << 22

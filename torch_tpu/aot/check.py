@@ -305,7 +305,7 @@ def _step(
                     resident=resident,
                 )
             step.memory.code = stats["code"]
-        step.time = time_of(estimate(module, target.chip), target.chip.flops, target.chip.hbm_bandwidth)
+        step.time = time_of(estimate(module, target), target.chip.flops, target.chip.hbm_bandwidth)
         if not step.memory.fits:
             step.verdict = "oom"
             step.message = "It compiles, but with the other values that are alive it does not fit."

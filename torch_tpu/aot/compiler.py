@@ -31,6 +31,20 @@ _ENVIRONMENT = {
 }
 
 
+# How programs of several devices are compiled. By default the compiler breaks a product whose operand is gathered into as many
+# small ones as there are devices, and on square slices sums up whole gradients where each device needs a part. MaxText's
+# published runs set the same flags. What LIBTPU_INIT_ARGS says of one goes first.
+_SHARED = {
+    "xla_jf_spmd_threshold_for_windowed_einsum_mib": "1000000",
+    "xla_tpu_enable_sparse_core_collective_offload_nd_reduce_scatter": "true",
+}
+
+
+def _shared_options(partitions: int) -> dict[str, str]:
+    given = os.environ.get("LIBTPU_INIT_ARGS", "")
+    return {name: value for name, value in _SHARED.items() if partitions > 1 and f"--{name}" not in given}
+
+
 def libtpu_path() -> str:
     """Where libtpu is. Raises CheckError if it is not installed."""
     given = os.environ.get("TORCH_TPU_AOT_PLUGIN")
@@ -162,7 +176,7 @@ class Compiler:
             "module": module,
             "depth": depth,
             "partitions": partitions,
-            "flags": list((flags or {}).items()),
+            "flags": list((_shared_options(partitions) | (flags or {})).items()),
         }
         version = f"{libtpu_version()} {os.environ.get('LIBTPU_INIT_ARGS', '')}"
         # A flag may ask for files to be written, which an answer does not hold.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from torch_tpu.aot.hardware import Chip
+from torch_tpu.aot.hardware import Slice
 from torch_tpu.aot.hlo import HBM, Line, Module, plain_bytes, shape_bytes
 from torch_tpu.aot.trips import Frame, Loops
 
@@ -25,22 +25,23 @@ _TRANSCENDENTALS_A_CYCLE = 1024  # a vector of 8 x 128 lanes
 
 _FREE = {
     "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "replica-id",
-    "opt-barrier", "domain", "add-dependency", "iota", "copy-done", "async-done", "async-update", "slice-done",
-    "all-gather-done", "all-reduce-done", "collective-permute-done", "send-done", "recv-done",
+    "opt-barrier", "domain", "add-dependency", "iota", "copy-done", "async-update", "slice-done",
+    "send-done", "recv-done",
 }  # fmt: skip
 _ASYNC = {"copy-start", "slice-start", "async-start"}
+_DONE = {"all-gather-done", "all-reduce-done", "collective-permute-done", "async-done"}
 _TRANSCENDENTAL = {
     "exponential", "exponential-minus-one", "log", "log-plus-one", "logistic", "tanh", "power", "rsqrt", "sqrt", "cbrt",
     "sine", "cosine", "tan", "atan2", "erf",
 }  # fmt: skip
 # Custom calls that the compiler makes itself, which compute nothing: halves of 64-bit numbers, buffers, promises.
 _PLUMBING = ("X64", "AllocateBuffer", "Assume", "ConcatBitcast", "Sharding", "SPMD")
-# Collective -> bytes over the links, as a share of the larger of operand and result, of n devices in a ring.
+# Collective of n devices -> bytes that come in at each of them, for each byte of its operands.
 _COLLECTIVES = {
-    "all-gather": lambda n: (n - 1) / n,
+    "all-gather": lambda n: n - 1,
     "reduce-scatter": lambda n: (n - 1) / n,
     "all-reduce": lambda n: 2 * (n - 1) / n,
-    "all-to-all": lambda n: (n - 1) / n / 2,
+    "all-to-all": lambda n: (n - 1) / n,
     "collective-permute": lambda n: 1.0,
 }
 
@@ -57,6 +58,17 @@ class Step:
     flops: float
     bytes: float
     bound: str  # "MXU", "HBM", "VPU", "ICI", or "launch": too little work to tell
+
+
+class _Links:
+    """When the collectives end that were started in a run of a computation: they take turns."""
+
+    def __init__(self) -> None:
+        self.ends: dict[int, float] = {}
+        self._free = 0.0
+
+    def start(self, instruction: int, now: float, seconds: float) -> None:
+        self._free = self.ends[instruction] = max(self._free, now) + seconds
 
 
 @dataclass
@@ -85,15 +97,16 @@ class Estimate:
         return self.flops / self.bytes if self.bytes else 0.0
 
 
-def estimate(module: Module, chip: Chip) -> Estimate:
-    """The time that one run of the program takes on one device."""
-    return _Walk(module, chip).run()
+def estimate(module: Module, target: Slice) -> Estimate:
+    """The time that one run of the program takes on one device of a slice."""
+    return _Walk(module, target).run()
 
 
 class _Walk:
-    def __init__(self, module: Module, chip: Chip):
+    def __init__(self, module: Module, target: Slice):
         self._module = module
-        self._chip = chip
+        self._target = target
+        self._chip = target.chip
         self._result = Estimate()
         self._loops = Loops(module)
 
@@ -107,16 +120,27 @@ class _Walk:
         return result
 
     def _link_seconds(self, amount: float) -> float:
-        return amount / self._chip.ici_bandwidth
+        return amount / self._target.gather_bandwidth
 
     def _computation(self, computation: Any, runs: float, frames: Callable[[], list[Frame] | None]) -> None:
         """Adds a computation that runs so often. ``frames``: what steers its loops, of which each stands for as many runs."""
+        if not runs:
+            return
         pending = 0.0  # seconds of HBM that asynchronous copies still need
+        begun = self._result.expected
+        links = _Links()
         for instruction in self._module.scheduled(computation):
             opcode = instruction.opcode
             if opcode in _FREE:
                 continue
-            if opcode == "while":
+            sent = self._sent(instruction)
+            if opcode.endswith("-start") and sent is not None:
+                now = (self._result.expected - begun) / runs
+                links.start(instruction.id, now, self._link_seconds(sent) + LAUNCH)
+            elif opcode in _DONE:
+                now = (self._result.expected - begun) / runs
+                self._wait(instruction, links, now, runs)
+            elif opcode == "while":
                 self._loop(instruction, runs, frames)
             elif opcode in ("call", "conditional"):
                 for called in instruction.called_computation_ids[-1:]:
@@ -126,6 +150,10 @@ class _Walk:
                 self._result.bytes += moved * runs
                 self._result.upper += runs * moved / (SLOW * self._chip.hbm_bandwidth)
                 pending += moved / (HBM_EFFICIENCY * self._chip.hbm_bandwidth)
+            elif sent is not None:
+                seconds = self._link_seconds(sent) + LAUNCH
+                self._exchange(instruction, sent, seconds, runs)
+                pending = max(0.0, pending - seconds)
             else:
                 idle = self._step(instruction, runs)
                 pending = max(0.0, pending - idle)
@@ -155,11 +183,8 @@ class _Walk:
         result, chip, module = self._result, self._chip, self._module
         if self._is_scalar(instruction):
             return 0.0
-        opcode = instruction.opcode.removesuffix("-start")
         flops, passes = module.matmul_flops(instruction)
         moved = self._hbm_bytes(instruction)
-        if opcode in _COLLECTIVES:
-            return self._collective(instruction, opcode, runs)
         target = instruction.custom_call_target
         said = _said_cost(instruction)
         flops, passes = flops + said.get("flops", 0), passes + said.get("flops", 0)
@@ -191,18 +216,43 @@ class _Walk:
         made = (instruction, *self._module.operands(instruction))
         return not (instruction.custom_call_target or any(i.shape.dimensions or i.shape.tuple_shapes for i in made))
 
-    def _collective(self, instruction: Any, opcode: str, runs: float) -> float:
-        sizes = [plain_bytes(instruction.shape), *(plain_bytes(o.shape) for o in self._module.operands(instruction))]
-        n = max((len(g.replica_ids) for g in instruction.replica_groups), default=2)
-        moved = max(sizes) * _COLLECTIVES[opcode](max(n, 2))
-        seconds = self._link_seconds(moved) + LAUNCH
+    # --- collectives
+
+    def _sent(self, instruction: Any, sliced: bool = False) -> float | None:
+        """Bytes that come in over the links for a run of a collective, or of a fusion or an asynchronous call made for one.
+
+        None: there is none. ``sliced``: each device takes a slice of the sum, so that the compiler only scatters it.
+        """
+        kind = instruction.opcode.removesuffix("-start")
+        if kind in _COLLECTIVES:
+            groups = [*instruction.replica_groups, *instruction.device_list.replica_groups]
+            sizes = [len(g.replica_ids) for g in groups] or [instruction.device_list.iota.size or self._target.devices]
+            share = _COLLECTIVES["reduce-scatter" if sliced and kind == "all-reduce" else kind](max(2, *sizes))
+            return share * sum(plain_bytes(o.shape) for o in self._module.operands(instruction))
+        if instruction.opcode not in ("fusion", "async-start"):
+            return None
+        inner = [p for c in instruction.called_computation_ids for p in self._module.computations[c].instructions]
+        slices = instruction.opcode == "fusion" and any(p.opcode == "dynamic-slice" for p in inner)
+        found = [sent for p in inner if (sent := self._sent(p, slices)) is not None]
+        return sum(found) if found else None
+
+    def _exchange(self, instruction: Any, sent: float, seconds: float, runs: float) -> None:
+        """Adds a collective's bytes, and those seconds of a run of it that nothing hides."""
         result = self._result
-        result.link_bytes += moved * runs
+        result.link_bytes += sent * runs
         result.expected += seconds * runs
-        result.upper += 2 * seconds * runs
+        result.upper += 2 * (self._link_seconds(sent) + LAUNCH) * runs
         result.seconds_by_bound["ICI"] += seconds * runs
-        self._add(instruction, runs, seconds, 0, moved, "ICI")
-        return seconds
+        self._add(instruction, runs, seconds, 0, sent, "ICI")
+
+    def _wait(self, done: Any, links: "_Links", now: float, runs: float) -> None:
+        """The end of what was started earlier: the rest of a collective's time."""
+        start = done
+        while start.id not in links.ends and start.operand_ids and start.opcode in {*_DONE, "async-update"}:
+            start = self._module.operands(start)[0]
+        if start.id in links.ends:
+            exposed = max(0.0, links.ends.pop(start.id) - now)
+            self._exchange(start, self._sent(start) or 0.0, exposed, runs)
 
     def _add(self, instruction: Any, runs: float, seconds: float, flops: float, moved: float, bound: str) -> None:
         self._result.steps.append(

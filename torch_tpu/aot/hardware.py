@@ -43,8 +43,9 @@ class Chip:
     devices_a_chip: int
     flops: float  # bfloat16, a second
     hbm_bandwidth: float  # bytes a second
-    ici_bandwidth: float  # bytes a second, both directions of all links
+    ici_bandwidth: float  # bytes a second that come in over all links
     ici_axes: int
+    ici_wraps: int  # an axis of a multiple of so many chips is a ring
     clock: float  # Hz
     topology_options: tuple[tuple[str, str], ...]
     source: str
@@ -70,6 +71,18 @@ class Slice:
     def devices(self) -> int:
         return self.chips * self.chip.devices_a_chip
 
+    @property
+    def gather_bandwidth(self) -> float:
+        """Bytes a second that come in at the chip with the fewest links, where all devices gather from all others.
+
+        A chip has two links an axis, at the edge of one that is no ring, or that has two chips, only one.
+        """
+        rings = [n % self.chip.ici_wraps == 0 for n in self.shape]
+        if self.chip.ici_axes == 3:  # switches close all axes, or none
+            rings = [all(rings)] * len(rings)
+        links = sum(2 if ring else 1 for n, ring in zip(self.shape, rings, strict=True) if n > 1)
+        return self.chip.ici_bandwidth * max(links, 1) / (2 * self.chip.ici_axes)
+
 
 @cache
 def chips() -> dict[str, Chip]:
@@ -83,6 +96,7 @@ def chips() -> dict[str, Chip]:
             hbm_bandwidth=row["hbm_gbps"] * 1e9 / row["devices"],
             ici_bandwidth=row["ici_gbps"] * 1e9 / row["devices"],
             ici_axes=row["ici_axes"],
+            ici_wraps=row["ici_wraps"],
             clock=row["mxu_ghz"] * 1e9,
             topology_options=tuple(row.get("topology_options", {}).items()),
             source=row["source"],

@@ -27,11 +27,13 @@ _SCHEMA = {
     "DotDimensions": "lhs_contracting:1:int64* rhs_contracting:2:int64* lhs_batch:3:int64* rhs_batch:4:int64*",
     "Precision": "operand_precision:1:int32*",
     "ReplicaGroup": "replica_ids:1:int64*",
+    "IotaGroups": "count:1:int64 size:2:int64",
+    "DeviceList": "replica_groups:1:ReplicaGroup* iota:2:IotaGroups",
     "Instruction": "name:1:string opcode:2:string shape:3:Shape metadata:7:Metadata literal:8:Literal "
     "parameter_number:9:int64 tuple_index:13:int64 dimensions:14:int64* window:15:Window "
     "convolution_dimensions:16:ConvolutionDimensions custom_call_target:28:string dot_dimensions:30:DotDimensions "
     "id:35:int64 operand_ids:36:int64* called_computation_ids:38:int64* backend_config:43:bytes "
-    "replica_groups:49:ReplicaGroup* feature_group_count:50:int64 precision:51:Precision "
+    "replica_groups:49:ReplicaGroup* device_list:87:DeviceList feature_group_count:50:int64 precision:51:Precision "
     "batch_group_count:58:int64 comparison_direction:63:string",
     "Computation": "name:1:string instructions:2:Instruction* id:5:int64 root_id:6:int64",
     "Sequence": "instruction_ids:1:int64*",

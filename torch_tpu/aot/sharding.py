@@ -1,10 +1,12 @@
 """Spreads a recorded program over a slice as FSDP does, by annotations that XLA's partitioner follows.
 
-Parameters, gradients and optimizer state are cut along their longest dimension that the devices divide; inputs and
-what is computed from them, along the batch. The partitioner then gathers each parameter where it is used, and
-scatters its gradient. Only the program's text changes: the numbers are those of one device with the whole batch.
+Parameters, gradients and optimizer state are cut along the dimension that the devices divide with the least padding, or
+the longest of those, unless they have only a few elements; inputs and what is computed from them, along the batch. The
+partitioner then gathers each parameter where it is used, and scatters its gradient. Only the program's text changes:
+the numbers are those of one device with the whole batch.
 """
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -17,6 +19,12 @@ _TYPE = r"tensor<[^>]*>"
 _CALL = re.compile(
     r'^  (?P<names>%\d+(?:, %\d+)*) = "func\.call"\((?P<operands>[^)]*)\)(?P<rest>.*) -> (?P<types>\(?.*?\)?)(?P<loc> loc\(#loc\d+\))?$'
 )
+
+# Elements of an array that every device holds: gathering a norm's weights or a table of frequencies at each use, and what is
+# computed from them, costs more than it saves.
+_SMALL = 1 << 16
+# Rows and columns of a tile, by dimension from the end: memory holds whole ones.
+_TILE = {-2: 8, -1: 128}
 
 
 def dims_of(type_: str) -> tuple[int, ...]:
@@ -38,15 +46,24 @@ class _Plan:
         return f"{{devices=[{parts}]<=[{self.devices}]}}"
 
     def parameter(self, dims: tuple[int, ...]) -> str:
+        if math.prod(dims) < _SMALL:
+            return self.cut(dims, None)
         able = [i for i, d in enumerate(dims) if d % self.devices == 0]
-        return self.cut(dims, max(able, key=lambda i: dims[i]) if able else None)
+        return self.cut(dims, min(able, key=lambda i: (self._padding(dims, i), -dims[i])) if able else None)
+
+    def _padding(self, dims: tuple[int, ...], along: int) -> float:
+        """What a part of an array takes, cut like this, for each byte of its elements."""
+        part, tile = dims[along] // self.devices, _TILE.get(along - len(dims), 1)
+        return -(-part // tile) * tile / part
 
     def of_stack(self, how: str) -> str:
         """How a stack of arrays is cut that are cut like this: each of them so."""
         return how.replace("devices=[", "devices=[1,")
 
     def by_batch(self, dims: tuple[int, ...]) -> str | None:
-        return self.cut(dims, 0) if dims and dims[0] in (self.batch, self.tokens) else None
+        # A vector as long as the batch may be anything, such as half a head's frequencies.
+        whole = (self.tokens,) if len(dims) == 1 else (self.batch, self.tokens)
+        return self.cut(dims, 0) if dims and dims[0] in whole else None
 
 
 def _plan(program: Program, devices: int) -> _Plan:
