@@ -1,22 +1,29 @@
-"""Checks the forward of every causal language model of transformers that can be built small, for a TPU.
+"""Checks the forward of every causal language model of transformers, made small, for a TPU.
 
-    python tools/check_architectures.py [NAME ...] [--full] [--write]
+    python tools/check_architectures.py [CLASS ...] [--full] [--write] [--resume]
 
-Each architecture gets a tiny random configuration. Where it runs on the CPU, its forward is recorded and compiled for
-v6e. Prints a line a model and the share that compiles; --write keeps the table in docs/data/architectures.tsv. Needs
-libtpu and transformers; no TPU.
+Each model class that AutoModelForCausalLM knows gets a tiny random configuration. Where that runs on the CPU, the forward
+is recorded and compiled for v6e. The classes are examined in child processes: one that crashes or takes too long is
+a row of the table, and costs no other. Prints a line a class and the share that compiles; --write keeps the table in
+docs/data/architectures.tsv, row by row, and --resume takes those that stand there as done. Needs libtpu and
+transformers; no TPU.
 """
 
 import gc
+import json
 import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO, Any
 
 import click
 import torch
-
-from torch_tpu import aot
 
 TABLE = Path(__file__).parents[1] / "docs" / "data" / "architectures.tsv"
 # What makes a configuration small, under the names that configurations use.
@@ -31,94 +38,233 @@ SMALL = {
     "num_experts": 4, "num_local_experts": 4, "n_routed_experts": 4, "moe_num_experts": 4, "num_experts_per_tok": 2,
     "q_lora_rank": 32, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 16,
     "n_group": 1, "topk_group": 1, "state_size": 8, "expand": 2, "mamba_d_state": 8, "mamba_n_heads": 4, "mamba_d_head": 32,
+    "index_topk": 8, "index_head_dim": 16, "index_n_heads": 4,
     "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "use_cache": False,
 }  # fmt: skip
-
+# What a class needs beside that, or instead of it; None: its own default.
+NEEDS: dict[str, dict[str, Any]] = {
+    "AXK2ForCausalLM": {"num_key_value_heads": 4},
+    "DeepseekV2ForCausalLM": {"num_experts_per_tok": 2, "num_key_value_heads": 4},
+    "DeepseekV32ForCausalLM": {"num_key_value_heads": 4},
+    "GlmMoeDsaForCausalLM": {"num_key_value_heads": 4},
+    "BltForCausalLM": {
+        "encoder_hash_byte_group_vocab": 128,
+        "encoder_config": {"hidden_size_global": 64, "vocab_size": 260}, "decoder_config": {"hidden_size_global": 64, "vocab_size": 260},
+        "patcher_config": {"vocab_size": 260}, "vocab_size": 260,
+    },
+    "CohereCompassForCausalLM": {
+        "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 2, 2]}},
+    },
+    "DbrxForCausalLM": {
+        "attn_config": {"kv_n_heads": 2, "clip_qkv": 8.0, "rope_theta": 10000.0}, "ffn_config": {"ffn_hidden_size": 32, "moe_num_experts": 4, "moe_top_k": 2},
+    },
+    "Gemma3nForCausalLM": {
+        "num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2, "num_kv_shared_layers": 2,
+        "vocab_size_per_layer_input": 128, "hidden_size_per_layer_input": 8,
+    },
+    "Gemma4ForCausalLM": {"vocab_size_per_layer_input": 128, "hidden_size_per_layer_input": 8},
+    "Gemma4ForConditionalGeneration": {"text_config": {"vocab_size_per_layer_input": 128, "hidden_size_per_layer_input": 8}},
+        "Dots1ForCausalLM": {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1},
+    "GPTNeoForCausalLM": {"attention_types": [[["global", "local"], 1]]},
+    "Lfm2MoeForCausalLM": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
+    "LongcatFlashForCausalLM": {"num_key_value_heads": 4, "head_dim": 8},
+    "Mamba2ForCausalLM": {"num_heads": 8, "n_groups": 1},
+    "FalconH1ForCausalLM": {"mamba_d_ssm": 128},
+    "NemotronForCausalLM": {"num_key_value_heads": 2},
+    "ProphetNetForCausalLM": {
+        "num_hidden_layers": None, "num_encoder_layers": 2, "num_decoder_layers": 2, "num_encoder_attention_heads": 4,
+        "num_decoder_attention_heads": 4, "num_attention_heads": None, "is_decoder": True, "is_encoder_decoder": False,
+        "add_cross_attention": False,
+    },
+    "ReformerModelWithLMHead": {
+        "is_decoder": True, "axial_pos_shape": [4, 4], "axial_pos_embds_dim": [32, 32], "attention_head_size": 16,
+        "feed_forward_size": 128, "attn_layers": ["local", "lsh"], "local_attn_chunk_length": 8, "lsh_attn_chunk_length": 8,
+        "num_buckets": 4,
+    },
+    "XLNetLMHeadModel": {"max_position_embeddings": None, "n_layer": 2, "d_inner": 128},
+    "XmodForCausalLM": {"default_language": "en_XX", "is_decoder": True},
+    "ZambaForCausalLM": {"layers_block_type": ["linear_attention", "linear_attention", "hybrid", "linear_attention", "hybrid"], "num_hidden_layers": 5, "num_key_value_heads": 4, "head_dim": None, "layer_types": None},
+    "Zamba2ForCausalLM": {"layers_block_type": ["linear_attention", "hybrid"], "num_key_value_heads": 4, "head_dim": None, "layer_types": None},
+    "ZayaForCausalLM": {"num_experts_per_tok": 1},
+    "xLSTMForCausalLM": {"v_head_dim": None},
+}  # fmt: skip
+# The shape of the ids, where it is not (1, 16): one row a codebook.
+INPUTS = {"MusicgenForCausalLM": (4, 16), "MusicgenMelodyForCausalLM": (4, 16)}
+# Values that the host reads, which a tensor without data does not have.
+VALUES = {
+    "BltForCausalLM": {"modeling_blt.py:971": 15},  # ids that have a patch's start
+    "JetMoeForCausalLM": {"modeling_jetmoe.py:195": 8},  # ids that an expert gets, of 16 times 2 over 4 experts
+}
 
 # Some configurations compute these from others: what to leave out, or to set although the default does not, in turn.
 ATTEMPTS = (((), ()), (("layer_types",), ()), (("layer_types", "head_dim"), ()), (("layer_types",), ("head_dim",)))
 
 
-def small(config_class: type, without: tuple[str, ...] = (), forced: tuple[str, ...] = ()) -> object:
+def small(
+    config_class: type, without: tuple[str, ...] = (), forced: tuple[str, ...] = (), needs: dict[str, Any] | None = None
+) -> Any:
     """A tiny configuration of the class, its parts for text and images included."""
-    default = config_class()
+    default, needs = config_class(), needs or {}
+    computed = {name for c in config_class.__mro__ for name, x in vars(c).items() if isinstance(x, property)}
+    settable = lambda name: name not in without and (name not in computed or name in SMALL)  # noqa: E731
     given = {
         name: value
         for name, value in SMALL.items()
-        if name in forced or (name not in without and getattr(default, name, None) is not None)
+        if name in forced or (settable(name) and getattr(default, name, None) is not None)
     }
-    for name in getattr(default, "sub_configs", None) or {}:
-        part = getattr(default, name, None)
+    parts = {name: getattr(default, name, None) for name in getattr(default, "sub_configs", None) or {}}
+    for name, part in parts.items():
         if part is not None:
-            given[name] = small(type(part), without, forced).to_dict()
-    if "layer_types" not in without and getattr(default, "layer_types", None):
+            given[name] = small(type(part), without, forced, needs.get(name)).to_dict()
+    if settable("layer_types") and getattr(default, "layer_types", None):
         kinds = list(dict.fromkeys(default.layer_types))
         given["num_hidden_layers"] = max(2, len(kinds))
         given["layer_types"] = (kinds * 2)[: given["num_hidden_layers"]]
-    return config_class(**given)
+    given |= {name: value for name, value in needs.items() if name not in parts}
+    return config_class(**{name: value for name, value in given.items() if value is not None})
 
 
-def architectures(chosen: tuple[str, ...]) -> Iterator[tuple[str, type, type]]:
-    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+def architectures() -> list[str]:
+    """The names of the classes of causal language models; importing them all would take longer than a check."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as NAMES
 
-    names = {config: name for name, config in CONFIG_MAPPING.items()}
-    for config_class, model_class in MODEL_FOR_CAUSAL_LM_MAPPING.items():
-        name = names.get(config_class, config_class.__name__)
-        if not chosen or name in chosen:
-            yield name, config_class, model_class
+    return list(dict.fromkeys(n for x in NAMES.values() for n in (x if isinstance(x, tuple) else (x,))))
+
+
+def table() -> dict[str, tuple[str, str]]:
+    """The kept table: (result, why) by class."""
+    lines = TABLE.read_text().splitlines()[1:] if TABLE.is_file() else []
+    return {name: (result, why) for name, result, why in ((line + "\t").split("\t")[:3] for line in lines)}
 
 
 def first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"[:160]
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:160]
 
 
-def examine(config_class: type, model_class: type, depth: str = "quick") -> tuple[str, str]:
-    """(result, why): ``not built``, ``not on the CPU``, ``compiles``, ``unsupported``, ``refused``, ..."""
+def on_cpu(name: str) -> tuple[Any, dict[str, torch.Tensor]] | str:
+    """The small model and its inputs, after it ran; or why it did not."""
+    import transformers
+
+    model_class = getattr(transformers, name)
     torch.manual_seed(0)
-    ids = torch.randint(3, 128, (1, 16))
-    found = ("", "")
+    ids = torch.randint(3, 128, INPUTS.get(name, (1, 16)))
+    why = ""
     for without, forced in ATTEMPTS:
         model = None
         try:
-            model = model_class(small(config_class, without, forced)).eval()
+            model = model_class(small(model_class.config_class, without, forced, NEEDS.get(name))).eval()
             with torch.no_grad():
                 model(input_ids=ids)
-            break
+            return model, {"input_ids": ids}
         except Exception as error:  # of many kinds: the sizes do not suit this architecture
-            found = found if found[0] else ("not built" if model is None else "not on the CPU", first_line(error))
-    else:
-        return found
+            why = why or f"{'built' if model is None else 'run'}: {first_line(error)}"
+    return why
+
+
+def examine(name: str, depth: str, compiler: Any) -> tuple[str, str]:
+    """(result, why): ``not run`` on the CPU, ``compiles``, ``failed`` (the recording), ``unsupported`` (ops), ``refused``, ..."""
+    from torch_tpu import aot
+
+    made = on_cpu(name)
+    if isinstance(made, str):
+        return "not run", made
+    model, inputs = made
     try:
-        report = aot.check(model, example_kwargs={"input_ids": ids}, topology="v6e", depth=depth)
+        report = aot.check(
+            model,
+            example_kwargs=inputs,
+            topology="v6e",
+            depth=depth,
+            values=VALUES.get(name),
+            compiler=compiler,
+        )
     except Exception as error:
         return "failed", first_line(error)
     if report.unsupported:
         return "unsupported", ", ".join(op.name for op in report.unsupported)
-    bad = [step for step in report.targets[0].steps if step.verdict != "ok"]
-    return (bad[0].verdict, bad[0].message.splitlines()[0][:160]) if bad else ("compiles", "")
+    for step in report.targets[0].steps:
+        if step.verdict != "ok":
+            return step.verdict, step.message.splitlines()[0][:160]
+    reads = sum(f.count for f in report.findings if f.kind == "host read")
+    return "compiles", f"the host reads {reads} values" if reads else ""
+
+
+# --- processes
+
+
+def work(depth: str) -> None:
+    """Examines the classes named on stdin, a line each; answers with a line of JSON."""
+    from torch_tpu.aot.compiler import Compiler
+
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what models print is no answer
+    warnings.filterwarnings("ignore")
+    with Compiler(timeout=500) as compiler:
+        for line in sys.stdin:
+            print(json.dumps(examine(line.strip(), depth, compiler)), file=answers, flush=True)
+            gc.collect()
+
+
+def ask(worker: subprocess.Popen, name: str, seconds: float) -> tuple[str, str]:
+    """The worker's answer. It is dead afterwards if it crashed or took too long."""
+    print(name, file=worker.stdin, flush=True)
+    if not select.select([worker.stdout], [], [], seconds)[0]:
+        worker.kill()
+        worker.wait()
+        return "too slow", f"more than {seconds:.0f} s"
+    if line := worker.stdout.readline():
+        return tuple(json.loads(line))
+    return "crashed", f"exit status {worker.wait()}"
+
+
+def results(names: list[str], depth: str, seconds: float, log: IO[str]) -> Iterator[tuple[str, str, str]]:
+    """(class, result, why) of each. A process examines several, since importing transformers takes longer than a check."""
+    command = [sys.executable, __file__, "--work", *(["--full"] if depth == "full" else [])]
+    env = os.environ | {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
+    for group in (names[i : i + 25] for i in range(0, len(names), 25)):
+        left = list(group)
+        while left:
+            with subprocess.Popen(
+                command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            ) as worker:
+                while left and worker.poll() is None:
+                    name = left.pop(0)
+                    yield name, *ask(worker, name, seconds)
 
 
 @click.command()
 @click.argument("names", nargs=-1)
 @click.option("--full", is_flag=True, help="The whole compiler, code generation included.")
-@click.option("--write", is_flag=True, help="Keep the table in docs/data/architectures.tsv.")
-def main(names: tuple[str, ...], full: bool, write: bool) -> None:
-    """Prints a line a model and the share that compiles."""
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    warnings.filterwarnings("ignore")
-    rows = []
-    for name, config_class, model_class in architectures(names):
-        result, why = examine(config_class, model_class, "full" if full else "quick")
-        rows.append((name, model_class.__name__, result, why))
-        click.echo(f"{name:24} {result:14} {why}")
-        gc.collect()
-    tried = [row for row in rows if row[2] not in ("not built", "not on the CPU")]
-    passed = sum(row[2] == "compiles" for row in tried)
-    click.echo(f"{passed} of {len(tried)} that run on the CPU compile for v6e; {len(rows)} architectures")
-    if write:
-        lines = ["model\tclass\tresult\twhy", *("\t".join(row) for row in rows)]
-        TABLE.write_text("\n".join(line.rstrip("\t") for line in lines) + "\n")
+@click.option("--write", is_flag=True, help="Keep the rows in docs/data/architectures.tsv.")
+@click.option("--resume", is_flag=True, help="Leave out the classes that the table has already.")
+@click.option("--timeout", default=600.0, show_default=True, help="Seconds for a class.")
+@click.option("--work", "is_worker", is_flag=True, hidden=True)
+def main(names: tuple[str, ...], full: bool, write: bool, resume: bool, timeout: float, is_worker: bool) -> None:
+    """Prints a line a class and the share that compiles."""
+    depth = "full" if full else "quick"
+    if is_worker:
+        work(depth)
+        return
+    known = architectures()
+    if unknown := set(names) - set(known):
+        raise click.UsageError(
+            f"No causal language model: {', '.join(sorted(unknown))}. Give class names, such as GPT2LMHeadModel."
+        )
+    kept = table() if resume or (names and write) else {}
+    todo = [name for name in names or known if not (resume and name in kept)]
+    start = time.monotonic()
+    with tempfile.TemporaryFile("w") as log:
+        for done, (name, result, why) in enumerate(results(todo, depth, timeout, log), 1):
+            kept[name] = result, why
+            click.echo(f"{done:3}/{len(todo)} {time.monotonic() - start:5.0f} s  {name:36} {result:12} {why}")
+            if write:
+                rows = ["\t".join((n, *kept[n])).rstrip("\t") for n in known if n in kept]
+                TABLE.write_text("\n".join(["class\tresult\twhy", *rows]) + "\n")
+    ran = [result for result, _ in kept.values() if result != "not run"]
+    passed = ran.count("compiles")
+    share = f" ({passed / len(ran):.1%})" if ran else ""
+    click.echo(f"{passed} of {len(ran)} that run on the CPU compile for v6e{share}; {len(kept)} classes")
 
 
 if __name__ == "__main__":

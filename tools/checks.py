@@ -1,6 +1,7 @@
 """Runs the checks whose reports are kept under docs/checks/, and writes them: python tools/checks.py [NAME...]."""
 
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -9,6 +10,14 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "docs" / "checks"
 CONFIGS, SCRIPTS = "examples/configs", "docs/checks/scripts"
+
+
+def fsdp(model: str, slice_: str, devices: int, *options: str) -> list[str]:
+    """A training step with a sequence of 4,096 tokens a device, the layers computed again."""
+    size = ["--batch", str(devices), "--seq", "4096", "--checkpoint", "layer"]
+    return ["--topology", slice_, "--hf", f"{CONFIGS}/{model}", "--train", "--shard", "fsdp", *size, *options]
+
+
 CHECKS = {
     "matmul": ["examples/matmul.py"],
     "digits_cnn": ["--topology", "v5e-1,v6e-1", "examples/digits_cnn.py"],
@@ -17,6 +26,13 @@ CHECKS = {
     "smollm2_train": ["--topology", "v5e-1,v6e-1", "--hf", f"{CONFIGS}/smollm2-135m", "--train", "--batch", "8", "--seq", "512"],
     "llama3_8b_infer": ["--topology", "v6e-1,v5p-2", "--hf", f"{CONFIGS}/llama-3-8b", "--seq", "2048"],
     "llama3_8b_train": ["--topology", "v6e-1,v5p-2", "--hf", f"{CONFIGS}/llama-3-8b", "--train", "--seq", "1024"],
+    "qwen3_8b_fsdp_v6e_2x4": fsdp("qwen3-8b", "v6e:2x4", 8),
+    "qwen3_8b_fsdp_v6e_2x4_full": fsdp("qwen3-8b", "v6e:2x4", 8, "--full"),
+    "qwen3_8b_fsdp_v6e_4x4": fsdp("qwen3-8b", "v6e:4x4", 16),
+    "qwen3_8b_fsdp_v5p": fsdp("qwen3-8b", "v5p:2x2x2", 8),
+    "llama3_8b_fsdp_v6e_2x4": fsdp("llama-3-8b", "v6e:2x4", 8),
+    "llama3_8b_fsdp_v6e_4x4": fsdp("llama-3-8b", "v6e:4x4", 16),
+    "llama3_8b_fsdp_v5p": fsdp("llama-3-8b", "v5p:2x2x2", 8),
     "minilm_infer": ["--topology", "v5e-1,v6e-1", "examples/sentence_embeddings.py"],
     "resnet50_train": ["--topology", "v5e-1,v6e-1", "examples/resnet50.py", "--steps", "4"],
     "gpt2_train": ["--topology", "v5e-1,v6e-1", "examples/gpt2.py"],
@@ -28,6 +44,12 @@ CHECKS = {
 }  # fmt: skip
 
 
+def cpu_seconds() -> float:
+    """What this process's children, and theirs, have taken of the CPU."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def run(name: str) -> None:
     arguments = CHECKS[name]
     page = FOLDER / f"{name}.html"
@@ -37,12 +59,13 @@ def run(name: str) -> None:
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }
     command = [sys.executable, "-m", "torch_tpu.cli", "check", "--html", str(page), *arguments]
-    start = time.monotonic()
+    start, cpu = time.monotonic(), cpu_seconds()
     done = subprocess.run(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True)
-    seconds = time.monotonic() - start
-    text = f"$ torch-tpu check {' '.join(arguments)}\n{done.stdout}exit status {done.returncode}, {seconds:.0f} s\n"
+    seconds, cpu = time.monotonic() - start, cpu_seconds() - cpu
+    ended = f"exit status {done.returncode}, {seconds:.0f} s, {cpu:.0f} s of CPU"
+    text = f"$ torch-tpu check {' '.join(arguments)}\n{done.stdout}{ended}\n"
     (FOLDER / f"{name}.txt").write_text(text.replace(f"{ROOT}/", ""))
-    print(f"{name}: {done.returncode}, {seconds:.0f} s", flush=True)
+    print(f"{name}: {ended}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,48 @@
+"""A handful of transformers' architectures compile for a TPU; tools/check_architectures.py asks it of all."""
+
+import os
+
+import pytest
+
+from tests.marks import needs_libtpu
+from tools import check_architectures
+
+pytest.importorskip("transformers")
+
+
+@pytest.fixture(scope="module")
+def compiler():
+    from torch_tpu.aot.compiler import Compiler
+
+    with Compiler(timeout=60) as compiler:
+        yield compiler
+
+
+# Dense, with experts, recurrent, with relative positions, and of layers of two kinds.
+@needs_libtpu
+@pytest.mark.parametrize(
+    "name", ["LlamaForCausalLM", "MixtralForCausalLM", "MambaForCausalLM", "XLNetLMHeadModel", "Lfm2ForCausalLM"]
+)
+def test_it_compiles(name, compiler, monkeypatch):
+    monkeypatch.setenv("TORCH_TPU_CHECK_CACHE", "")
+    assert check_architectures.examine(name, "quick", compiler)[0] == "compiles"
+
+
+def test_what_does_not_run_on_the_cpu_says_why():
+    assert check_architectures.on_cpu("Gemma4AssistantForCausalLM").startswith("built: ")
+
+
+@needs_libtpu
+def test_a_class_that_takes_too_long_costs_no_other():
+    with open(os.devnull, "w") as log:
+        rows = check_architectures.results(["LlamaForCausalLM", "GPT2LMHeadModel"], "quick", 0.01, log)
+        assert [row[:2] for row in rows] == [("LlamaForCausalLM", "too slow"), ("GPT2LMHeadModel", "too slow")]
+
+
+def test_the_kept_table_says_what_the_docs_say():
+    rows = check_architectures.table()
+    ran = [result for result, _ in rows.values() if result != "not run"]
+    compiles = ran.count("compiles")
+    page = (check_architectures.TABLE.parents[1] / "check.md").read_text()
+    assert f"{compiles} of {len(ran)} that run on the CPU compile" in page
+    assert compiles >= 0.95 * len(ran)
