@@ -113,7 +113,7 @@ class Count:
 
 
 # Errors that depend on values: mode debug raises them, the others do not wait for values.
-DEBUG_RAISES = "out of bounds|out of range|division by zero"
+DEBUG_RAISES = "out of bounds|out of range|division by zero|probability tensor|invalid multinomial"
 
 
 class Skip(Exception):
@@ -176,7 +176,7 @@ def names_the_cpu(x) -> bool:
 
 def _noncontiguous(x):
     def spread(t):
-        if not isinstance(t, torch.Tensor) or t.numel() < 2:
+        if not isinstance(t, torch.Tensor) or t.layout != torch.strided or t.numel() < 2:
             return t
         return torch.repeat_interleave(t.detach(), 2, dim=-1)[..., ::2].requires_grad_(t.requires_grad)
 

@@ -2,6 +2,7 @@
 
     python tests/sweep.py --dtypes float32 --kinds forward,gradient --ops add,mul
     python tests/sweep.py                      # everything; resumes where it stopped
+    python tests/sweep.py --dtypes int8 --samples 2 --record  # writes the dtype's totals for docs/ops.md
 
 A crash or a hang costs one check: the child is restarted behind it.
 """
@@ -18,6 +19,7 @@ from pathlib import Path
 from gaps import gap_for
 
 HERE = Path(__file__).parent
+RECORD = HERE.parent / "docs" / "data" / "opinfo.tsv"
 
 
 def child(args) -> None:
@@ -112,12 +114,15 @@ def main() -> int:
         help="results, a JSON line each; what is there is not run again",
     )
     parser.add_argument("--fresh", action="store_true", help="run everything again")
+    parser.add_argument("--record", action="store_true", help=f"write the totals of the dtypes to {RECORD.name}")
     parser.add_argument("--quiet", action="store_true", help="print failures only")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
         child(args)
         return 0
+    if args.record and (args.ops or args.kinds):
+        parser.error("--record is of whole dtypes: leave out --ops and --kinds")
     args.output.parent.mkdir(parents=True, exist_ok=True)
     done = {}
     if args.output.exists() and not args.fresh:
@@ -145,7 +150,22 @@ def main() -> int:
     text = table(rows)
     args.output.with_suffix(".txt").write_text(text + "\n")
     print(text)
+    if args.record:
+        record(rows, args.samples)
     return 0 if {row["status"] for row in rows} <= {"pass", "skip", "gap"} else 1
+
+
+def record(rows: list[dict], samples: int) -> None:
+    """Writes a line a dtype: samples a check (0: all), checks that pass, those the CPU supports, those in gaps.toml."""
+    import op_check
+
+    head = "dtype\tsamples\tpass\tsupported\tgap\n"
+    old = RECORD.read_text().splitlines()[1:] if RECORD.exists() else []
+    lines = {line.split("\t")[0]: line for line in old}
+    for dtype in {row["dtype"] for row in rows}:
+        some = [row["status"] for row in rows if row["dtype"] == dtype and row["status"] != "skip"]
+        lines[dtype] = "\t".join(map(str, (dtype, samples, some.count("pass"), len(some), some.count("gap"))))
+    RECORD.write_text(head + "".join(lines[d] + "\n" for d in op_check.DTYPES if d in lines))
 
 
 def table(rows: list[dict]) -> str:

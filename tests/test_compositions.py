@@ -1,7 +1,10 @@
 """Overloads that no OpInfo entry calls: made of other ops, for what PyTorch implements in other backends only."""
 
+import re
+
 import pytest
 import torch
+from torch.nested._internal.nested_tensor import nested_from_padded
 from torch.testing import assert_close
 
 aten = torch.ops.aten
@@ -141,6 +144,23 @@ def test_segment_reduce(reduce, initial):
         assert_close(there.grad.cpu(), here.grad, equal_nan=True)
 
 
+def test_jagged_tensors_as_on_the_cpu():
+    def run(device):
+        rows = [torch.arange(6.0).reshape(2, 3), torch.ones(4, 3)]
+        x = torch.nested.nested_tensor(rows, layout=torch.jagged, device=device)
+        w = torch.ones(3, 2, device=device, requires_grad=True)
+        y = (x @ w).sin()
+        y.values().sum().backward()
+        again = torch.nested.nested_tensor_from_jagged(x.values(), x.offsets())
+        parts = [getattr(aten, f"_nested_get_{part}")(again) for part in ("values", "offsets")]
+        parts.append(nested_from_padded(y.to_padded_tensor(0.0), y.offsets()).values())
+        return y.values(), y.to_padded_tensor(-1.0), w.grad, *parts
+
+    for actual, expected in zip(run("tpu"), run("cpu"), strict=True):
+        assert actual.device.type == "tpu"
+        assert_close(actual.cpu(), expected)
+
+
 def test_segment_reduce_along_an_inner_axis():
     data, lengths = torch.rand(2, 5, 3), torch.tensor([[1, 4], [3, 2]])
     same(torch.segment_reduce, data, "sum", lengths=lengths, axis=1)
@@ -156,6 +176,35 @@ def test_powers_of_bools_are_refused_as_on_the_cpu(power):
     for device in ("cpu", "tpu"):
         with pytest.raises(NotImplementedError, match="\"pow\" not implemented for 'Bool'"):
             power(torch.tensor([True, False], device=device))
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype"),
+    [
+        (torch.trace, torch.bool),
+        (torch.argmax, torch.bool),
+        (lambda x: x.argmin(1, keepdim=True), torch.bool),
+        (torch.relu, torch.bool),
+        (torch.floor, torch.complex64),
+        (torch.sign, torch.complex64),
+        (lambda x: x.trunc_(), torch.complex128),
+        (lambda x: torch.frac(x, out=x.clone()), torch.int64),
+        (lambda x: torch.gcd(x, x), torch.float32),
+        (lambda x: torch.div(x, x, rounding_mode="trunc"), torch.complex64),
+        (torch.special.i0, torch.complex64),
+        (lambda x: x.exponential_(), torch.int32),
+        (lambda x: x.normal_(), torch.int64),
+        (lambda x: x.geometric_(0.5), torch.complex64),
+    ],
+)
+def test_dtypes_that_the_cpu_refuses_are_refused_in_its_words(op, dtype):
+    x = torch.ones(3, 3, dtype=dtype)
+    state = torch.get_rng_state()
+    with pytest.raises((RuntimeError, NotImplementedError)) as expected:
+        op(x.clone())
+    with pytest.raises(type(expected.value), match=re.escape(str(expected.value))):
+        op(x.to("tpu"))
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 @pytest.mark.parametrize("exponent", [True, False, 0, 1, 2, 0.5])

@@ -2,7 +2,9 @@
 
 import inspect
 
+import pytest
 import torch
+from process import run_python
 
 import torch_tpu
 from torch_tpu import _C
@@ -123,3 +125,18 @@ def test_what_is_the_users_code_does_not_hang_on_a_folders_name():
     assert _C.is_users_code("/home/someone/torch_tpu/train.py")
     assert not _C.is_users_code(torch_tpu.__file__)
     assert not _C.is_users_code(torch.nn.functional.__file__)
+
+
+def test_dumped_calls_are_modules_of_their_own(tmp_path):
+    code = """
+        import torch
+        x = torch.arange(6.0, device="tpu").reshape(2, 3)
+        print((x @ x.t()).tanh().sum().item())
+    """
+    run_python(code, TORCH_TPU_DUMP_CALLS=str(tmp_path))
+    modules = [path.read_text() for path in tmp_path.iterdir()]
+    assert {"// aten::mm", "// aten::tanh", "// aten::sum"} <= {module.split("\n")[0] for module in modules}
+    compiler = pytest.importorskip("jax._src.interpreters.mlir")
+    for module in modules:
+        with compiler.make_ir_context():
+            assert compiler.ir.Module.parse(module).operation.verify()

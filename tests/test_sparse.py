@@ -276,6 +276,23 @@ def test_embeddings_with_sparse_gradients_train(optimizer):
     assert_close(train("tpu"), train("cpu"))
 
 
+@pytest.mark.parametrize("options", [{"mode": "sum"}, {"mode": "mean"}, {"mode": "sum", "padding_idx": 2}])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_bags_of_embeddings_have_the_sparse_gradients_of_the_cpu(options, weighted):
+    if weighted and options["mode"] != "sum":
+        pytest.skip("weights of samples are of sums")
+    ids, offsets, weights = torch.tensor([1, 5, 1, 2, 2]), torch.tensor([0, 2, 2]), torch.tensor([1.0, 2, 3, 4, 5])
+
+    def gradient(device):
+        torch.manual_seed(0)
+        table = torch.nn.EmbeddingBag(10, 4, sparse=True, **options).to(device)
+        bags = table(ids.to(device), offsets.to(device), weights.to(device) if weighted else None)
+        bags.square().sum().backward()
+        return table.weight.grad
+
+    same(gradient("tpu"), gradient("cpu"))
+
+
 # --- the rest
 
 

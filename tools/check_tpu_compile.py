@@ -2,34 +2,43 @@
 
     python tools/check_tpu_compile.py                 # float32 and bfloat16; resumes where it stopped
     python tools/check_tpu_compile.py --collect       # lower the samples again, after lowerings changed
+    python tools/check_tpu_compile.py --dtypes tests  # the rows that no sample calls, as tests call them
 
 Each row of the lowering table is compiled in up to --programs distinct calls a dtype, as OpInfo's samples
-make them. A crash of the compiler costs one program. The table is torch_tpu/data/tpu_compile.tsv; what was
-compiled once is kept in build/tpu_compile and is not compiled again.
+make them. A crash of the compiler costs one program. The table is torch_tpu/data/tpu_compile.tsv, whose other
+columns stay; what was compiled once is kept in build/tpu_compile and is not compiled again.
 """
 
 import argparse
 import json
 import os
 import re
+import subprocess
 import sys
+import tempfile
 import time
 from collections import defaultdict
 from importlib import metadata
 from pathlib import Path
 
+from collect_calls import new_calls
 from json_worker import JsonWorker
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
+from torch_tpu._coverage import ops, tpu_compilation  # noqa: E402
 from torch_tpu.aot.compiler import Compiler  # noqa: E402
 from torch_tpu.aot.errors import CompilerError  # noqa: E402
 from torch_tpu.aot.hardware import Slice, parse  # noqa: E402
 
+COLUMNS = ("float32", "bfloat16", "tests")
 TABLE = ROOT / "torch_tpu" / "data" / "tpu_compile.tsv"
 WORK = ROOT / "build" / "tpu_compile"
+
+# Tests in one process that call rows of which OpInfo has no sample.
+TESTS = ("compositions", "nn", "numbers", "random", "attention", "order_and_places", "complex")
 
 
 def read_lines(path: Path) -> list[dict]:
@@ -61,6 +70,20 @@ def collect(dtypes: list[str], again: bool) -> list[dict]:
                 records.append(record)
     worker.close()
     return records
+
+
+def collect_from_tests() -> list[dict]:
+    """The calls that TESTS make of rows that no sample calls, as ``collect`` gives them."""
+    folder = WORK / "programs"
+    folder.mkdir(parents=True, exist_ok=True)
+    called = {row for row, cells in columns().items() if set(cells) - {"tests"}}
+    calls = []
+    for test in TESTS:
+        with tempfile.TemporaryDirectory(prefix="torch_tpu_calls_") as dumps:
+            command = [sys.executable, "-m", "pytest", "-q", "-n", "0", f"tests/test_{test}.py"]
+            subprocess.run(command, cwd=ROOT, env=os.environ | {"TORCH_TPU_DUMP_CALLS": dumps}, check=False)
+            calls += [call for call in new_calls(Path(dumps), folder) if call[0] not in called]
+    return [{"entry": "tests", "dtype": "tests", "status": "ok", "why": "", "calls": calls}]
 
 
 def chosen(records: list[dict], limit: int) -> dict[tuple[str, str], list[str]]:
@@ -109,33 +132,47 @@ def reason(why: str) -> str:
     return text[:240]
 
 
+def columns() -> dict[str, dict[str, str]]:
+    """What the table says: row -> column -> cell, but for `-`."""
+    if not TABLE.exists():
+        return {}
+    table = tpu_compilation()
+    return {
+        row: {column: cell for column, cell in zip(table.dtypes, cells, strict=True) if cell != "-"}
+        for row, cells in table.rows.items()
+    }
+
+
+def cell_of(answers: list[dict]) -> str:
+    bad = [a for a in answers if a["status"] != "ok"]
+    if not bad:
+        return f"ok {len(answers)}"
+    return f"{bad[0]['status']} {len(bad)} of {len(answers)}: {reason(bad[0]['why'])}"
+
+
 def write_table(programs: dict[tuple[str, str], list[str]], results: dict[str, dict], target: str, dtypes) -> None:
     """A line a row: its name, then for each dtype `ok <programs>`, `-` (no sample calls it), or the refusal."""
+    names = {op.row for op in ops() if op.row}
+    table = {row: {c: cell for c, cell in cells.items() if c not in dtypes} for row, cells in columns().items()}
+    for (row, dtype), hashes in programs.items():
+        table.setdefault(row, {})[dtype] = cell_of([results[p] for p in hashes])
+    table = {row: cells for row, cells in table.items() if cells and row in names}
+    heads = [c for c in COLUMNS if any(c in cells for cells in table.values())]
     lines = [
         f"# What the TPU compiler says to the lowering of each row: libtpu {metadata.version('libtpu')}, {target}, no TPU.",
         "# Made by tools/check_tpu_compile.py. A cell: `ok <distinct programs>`, `-` (no OpInfo sample of that dtype",
-        "# calls the row), or `<refused|oom|crashed> <how many> of <programs>: <the compiler's reason>`.",
-        "\t".join(["row", *dtypes]),
+        "# calls the row; `tests`: no test, or a sample does), or `<refused|oom|crashed> <how many> of <programs>: <the",
+        "# compiler's reason>`.",
+        "\t".join(["row", *heads]),
+        *("\t".join([row, *(table[row].get(c, "-") for c in heads)]) for row in sorted(table)),
     ]
-    for row in sorted({row for row, _ in programs}):
-        cells = []
-        for dtype in dtypes:
-            answers = [results[p] for p in programs.get((row, dtype), [])]
-            bad = [a for a in answers if a["status"] != "ok"]
-            if not answers:
-                cells.append("-")
-            elif not bad:
-                cells.append(f"ok {len(answers)}")
-            else:
-                cells.append(f"{bad[0]['status']} {len(bad)} of {len(answers)}: {reason(bad[0]['why'])}")
-        lines.append("\t".join([row, *cells]))
     TABLE.parent.mkdir(exist_ok=True)
     TABLE.write_text("\n".join(lines) + "\n")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dtypes", default="float32,bfloat16")
+    parser.add_argument("--dtypes", default="float32,bfloat16", help=f"columns to make, of {', '.join(COLUMNS)}")
     parser.add_argument("--programs", type=int, default=3, help="distinct programs a row and dtype")
     parser.add_argument("--target", default="v6e:1x1", help="a TPU slice, such as v6e:1x1")
     parser.add_argument("--timeout", type=float, default=300, help="seconds a program")
@@ -143,7 +180,10 @@ def main() -> int:
     args = parser.parse_args()
     dtypes = args.dtypes.split(",")
     target = parse(args.target)
-    programs = chosen(collect(dtypes, args.collect), args.programs)
+    records = collect([d for d in dtypes if d != "tests"], args.collect) if dtypes != ["tests"] else []
+    if "tests" in dtypes:
+        records += collect_from_tests()
+    programs = chosen(records, args.programs)
     distinct = list(dict.fromkeys(p for dtype in dtypes for key, ps in programs.items() if key[1] == dtype for p in ps))
     results = compile_all(distinct, target, args.timeout)
     write_table(programs, results, target.name, dtypes)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "ops.md"
+RECORD = ROOT / "docs" / "data" / "opinfo.tsv"
 PEER = ROOT / "docs" / "data" / "torchtpu_overloads.txt"
 sys.path.insert(0, str(ROOT))
 
@@ -61,15 +62,37 @@ def why(op: Op | None) -> str:
     return op.reason if op else "PyTorch 2.13 does not have it"
 
 
+def checked() -> list[str]:
+    head, *lines = (line.split("\t") for line in RECORD.read_text().splitlines())
+    rows = [dict(zip(head, line, strict=True)) for line in lines]
+    total = {key: sum(int(row[key]) for row in rows) for key in ("pass", "supported", "gap")}
+
+    def line(name: str, samples: str, counts: dict) -> str:
+        share = 100 * int(counts["pass"]) / int(counts["supported"])
+        return f"| {name} | {samples} | {counts['pass']} | {counts['supported']} | {counts['gap']} | {share:.1f} % |"
+
+    return [
+        "A check is an entry of OpInfo, a dtype, and one of: forward, gradient, in-place, out=, non-contiguous operands, "
+        "`reference_inputs`, `error_inputs` (`tests/op_check.py`). Of those that CPU PyTorch supports, with no op on the "
+        "CPU, seen with `TORCH_TPU_FALLBACK=error python tests/sweep.py --dtypes DTYPE --samples N --record`; what does "
+        "not pass for a known reason stands in `tests/gaps.toml`.",
+        "",
+        "| dtype | samples a check, at most | pass | supported by the CPU | in gaps.toml | share |",
+        "|---|---:|---:|---:|---:|---:|",
+        *(line(row["dtype"], row["samples"] if row["samples"] != "0" else "all", row) for row in rows),
+        line("all", "", total),
+    ]
+
+
 def compiled(every: list[Op]) -> list[str]:
     table = tpu_compilation()
     rows = {op.row for op in every if op.row}
     lines = [
         f"Compiler: {table.compiler}. For each row, the distinct calls that OpInfo's samples make, up to three a dtype, "
-        "are compiled (`tools/check_tpu_compile.py`); the table is `torch_tpu/data/tpu_compile.tsv`. Compiling says "
-        "nothing about values.",
+        "and for rows that none calls those that the tests make, are compiled (`tools/check_tpu_compile.py`); the table is "
+        "`torch_tpu/data/tpu_compile.tsv`. Compiling says nothing about values.",
         "",
-        "| samples of | rows called | all programs compile | share |",
+        "| calls of | rows called | all programs compile | share |",
         "|---|---:|---:|---:|",
     ]
     refused = defaultdict(list)
@@ -79,8 +102,9 @@ def compiled(every: list[Op]) -> list[str]:
         for row, cell in bad.items():
             refused[row, cell].append(dtype)
         good = len(cells) - len(bad)
-        lines.append(f"| {dtype} | {len(cells)} | {good} | {100 * good / max(1, len(cells)):.1f} % |")
-    lines += ["", f"{len(rows - set(table.rows))} of the {len(rows)} rows are called by no sample of these dtypes."]
+        calls = "tests" if dtype == "tests" else f"{dtype} samples"
+        lines.append(f"| {calls} | {len(cells)} | {good} | {100 * good / max(1, len(cells)):.1f} % |")
+    lines += ["", f"{len(rows - set(table.rows))} of the {len(rows)} rows are called by none of these."]
     lines += ["", "What does not compile:" if refused else "No program was refused."]
     lines += [""] if refused else []
     lines += [f"- `{short(row)}` ({', '.join(dtypes)}): {cell}" for (row, cell), dtypes in sorted(refused.items())]
@@ -119,6 +143,10 @@ def page() -> str:
         "## Beside TorchTPU 0.2.0",
         "",
         *peer(every),
+        "",
+        "## Beside CPU PyTorch",
+        "",
+        *checked(),
         "",
         "## What the TPU's compiler takes",
         "",

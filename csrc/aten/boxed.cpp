@@ -452,6 +452,7 @@ const Signature* RowKernel::make(const c10::OperatorHandle& op, const Stack& sta
     return nullptr;
   }
   refuse_out_dtypes(op, variant_, stack);
+  if (fills_ || takes_any_sizes(row)) refuse_dtypes(op, variant_, stack);
   const std::lock_guard guard(lowering_lock());
   std::unique_ptr<Signature> signature;
   try {

@@ -6,6 +6,8 @@
 #include <ATen/ops/_adaptive_avg_pool3d_backward.h>
 #include <ATen/ops/_ctc_loss.h>
 #include <ATen/ops/_ctc_loss_backward.h>
+#include <ATen/ops/_embedding_bag_dense_backward.h>
+#include <ATen/ops/_embedding_bag_sparse_backward.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -108,6 +110,21 @@ at::Tensor max_pool2d_backward(const at::Tensor& grad_output, const at::Tensor& 
   return at::max_pool2d_with_indices_backward(grad_output, self, kernel, stride, padding, dilation, ceil_mode, indices);
 }
 
+// --- the gradient of a table that bags were taken of
+
+at::Tensor embedding_bag_backward(const at::Tensor& grad, const at::Tensor& indices, const at::Tensor& offsets,
+                                  const at::Tensor& offset2bag, const at::Tensor& bag_size,
+                                  const at::Tensor& maximum_indices, int64_t num_weights, bool scale_grad_by_freq,
+                                  int64_t mode, bool sparse, const std::optional<at::Tensor>& per_sample_weights,
+                                  int64_t padding_idx) {
+  if (sparse) {
+    return at::_embedding_bag_sparse_backward(grad, indices, offsets, offset2bag, bag_size, num_weights,
+                                              scale_grad_by_freq, mode, per_sample_weights, padding_idx);
+  }
+  return at::_embedding_bag_dense_backward(grad, indices, offset2bag, bag_size, maximum_indices, num_weights,
+                                           scale_grad_by_freq, mode, per_sample_weights, padding_idx);
+}
+
 // --- ctc_loss with lengths in tensors, which choose the shape of the program: they are read on the host
 
 std::vector<int64_t> read_lengths(const at::Tensor& lengths) {
@@ -190,6 +207,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("adaptive_avg_pool3d.out", adaptive_avg_pool3d_out);
   m.impl("adaptive_avg_pool3d_backward.grad_input", adaptive_avg_pool3d_backward_out);
   m.impl("max_pool2d_backward", max_pool2d_backward);
+  m.impl("_embedding_bag_backward", embedding_bag_backward);
   m.impl("_ctc_loss.Tensor", ctc_loss);
   m.impl("_ctc_loss_backward.Tensor", ctc_loss_backward);
   m.impl("_jagged_to_padded_dense_forward", jagged_to_padded);

@@ -1,5 +1,6 @@
 #include "aten/debug_check.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 
@@ -48,6 +49,7 @@ bool depends_on_values(const std::string& name) {
       "aten::remainder_",
       "aten::fmod",
       "aten::fmod_",
+      "aten::multinomial",
   };
   return names->count(name) != 0;
 }
@@ -74,7 +76,10 @@ void check_values(const c10::OperatorHandle& op, const torch::jit::Stack& stack)
   if (!depends_on_values(op.operator_name().name)) return;
   const size_t n = op.schema().arguments().size();
   torch::jit::Stack host;
-  for (size_t i = stack.size() - n; i < stack.size(); ++i) host.push_back(on_host(stack[i]));
+  for (size_t i = 0; i < n; ++i) {
+    const bool draws = op.schema().arguments()[i].name() == "generator";  // not from the user's
+    host.push_back(draws ? c10::IValue(at::detail::createCPUGenerator(0)) : on_host(stack[stack.size() - n + i]));
+  }
   const at::AutoDispatchBelowAutograd below;
   op.callBoxed(&host);
 }

@@ -1,5 +1,6 @@
 #include "aten/meta.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -35,7 +36,11 @@ class Twins {
       it = storages_
                .emplace(storage, c10::Storage(c10::Storage::use_byte_size_t(), t.storage().nbytes(), allocator, true))
                .first;
-      if (device_ == c10::DeviceType::CPU) std::memset(it->second.mutable_data(), 0, t.storage().nbytes());
+      if (device_ == c10::DeviceType::CPU) {
+        // Zeros, but of what may not be: weights do not sum to 0, and a complex number is not real.
+        const int byte = t.is_floating_point() || t.is_complex() ? 0x3f : 0;
+        std::memset(it->second.mutable_data(), byte, t.storage().nbytes());
+      }
     }
     at::Tensor twin = at::detail::make_tensor<c10::TensorImpl>(
         c10::Storage(it->second),
@@ -133,6 +138,58 @@ void raise_as_cpu(const c10::OperatorHandle& op, const Variant& variant, const S
   }
   const at::AutoDispatchBelowAutograd below;
   op.callBoxed(&arguments);
+}
+
+namespace {
+
+bool is_reduced(at::ScalarType dtype) { return c10::isFloatingType(dtype) && c10::elementSize(dtype) < 4; }
+
+class Silence final : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning&) override {}
+};
+
+// Ones, in the dtype and as many dims as `t` has.
+at::Tensor small_twin(const at::Tensor& t) {
+  Dims sizes(t.sizes().begin(), t.sizes().end());
+  for (int64_t& size : sizes) size = std::min<int64_t>(size, 2);
+  at::Tensor twin = at::detail::empty_cpu(sizes, t.scalar_type());
+  twin.fill_(1);
+  if (t.unsafeGetTensorImpl()->is_wrapped_number()) twin.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return twin;
+}
+
+}  // namespace
+
+bool takes_any_sizes(const Row& row) {
+  static const auto* families = new std::unordered_set<std::string>{
+      "activation", "bessel", "binary", "bitwise", "extreme", "gamma",
+      "polynomial", "power",  "reduce", "special", "ternary", "unary",
+  };
+  return families->count(row.family) != 0;
+}
+
+void refuse_dtypes(const c10::OperatorHandle& op, const Variant& variant, const Stack& stack) {
+  const c10::OperatorHandle& asked = variant.is_out && variant.functional ? *variant.functional : op;
+  if (!asked.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU)) return;
+  const size_t base = stack.size() - variant.kinds.size();
+  const at::AutoDispatchBelowAutograd below;
+  Stack arguments;
+  for (const auto i : c10::irange(asked.schema().arguments().size())) {
+    const c10::IValue& value = stack[base + i];
+    if (variant.kinds[i] == ArgumentKind::kTensorList) return;
+    if (variant.kinds[i] == ArgumentKind::kGenerator) {
+      arguments.emplace_back(at::detail::createCPUGenerator(0));  // the user's is not to draw
+    } else if (value.isTensor() && value.toTensor().defined()) {
+      if (is_reduced(value.toTensor().scalar_type())) return;
+      arguments.emplace_back(small_twin(value.toTensor()));
+    } else {
+      arguments.push_back(variant.kinds[i] == ArgumentKind::kIgnored ? c10::IValue(c10::Device(at::kCPU)) : value);
+    }
+  }
+  Silence silence;
+  const c10::WarningUtils::WarningHandlerGuard guard(&silence);
+  asked.callBoxed(&arguments);
 }
 
 void refuse_out_dtypes(const c10::OperatorHandle& op, const Variant& variant, const Stack& stack) {

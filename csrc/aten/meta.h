@@ -30,10 +30,17 @@ bool has_meta(const c10::OperatorHandle& op, const Variant& variant);
 // `stack` holds the call's arguments, and is left as it is. Throws what PyTorch throws.
 MetaAnswer ask_meta(const c10::OperatorHandle& op, const Variant& variant, const torch::jit::Stack& stack);
 
-// Throws what the CPU kernel throws for operands like these, whose elements it takes for zeros; returns if it throws
-// nothing. For errors that people know: many Meta kernels are Python decompositions with other words, and lowerings
-// assert what Meta kernels should have refused.
+// Throws what the CPU kernel throws for operands like these, whose elements it takes for 0 (integers) or a positive
+// number; returns if it throws nothing. For errors that people know: many Meta kernels are Python decompositions with
+// other words, and lowerings assert what Meta kernels should have refused.
 void raise_as_cpu(const c10::OperatorHandle& op, const Variant& variant, const torch::jit::Stack& stack);
+
+// Throws what the CPU kernel throws for operands of these dtypes, asked of two elements a dimension. Not of reduced
+// floating dtypes, which a TPU is made for and CPU kernels lack here and there.
+// REQUIRES: takes_any_sizes(*variant.row), or only_fills(variant).
+void refuse_dtypes(const c10::OperatorHandle& op, const Variant& variant, const torch::jit::Stack& stack);
+// True for the families whose ops do not care how long a dimension is: elementwise ones and reductions.
+bool takes_any_sizes(const Row& row);
 
 // Throws what the CPU kernel throws for the dtypes of out= tensors that differ from the first operand's. Most Meta
 // kernels take whatever the result can be cast to; many CPU kernels take their own dtype only.

@@ -45,15 +45,10 @@ const char* calls_folder() {
 
 bool dumps_calls() { return calls_folder() != nullptr; }
 
-void dump_call(const std::string& row, const std::string& function, const std::string& text) {
+void dump_call(const std::string& row, const std::string& text) {
   static std::atomic<int> next{0};
-  const std::string head = "private @" + function;
-  const size_t at = text.find(head);
-  TORCH_INTERNAL_ASSERT(at != std::string::npos, "the text of ", function, " does not define it");
-  std::string main = text;
-  main.replace(at, head.size(), "public @main");
   write("TORCH_TPU_DUMP_CALLS", calls_folder(), "call_" + std::to_string(next++) + ".mlir",
-        "// " + row + "\nmodule @call {\n" + main + "}\n");
+        "// " + row + "\nmodule @call {\nfunc.func public @main" + text + "}\n");
 }
 
 }  // namespace torch_tpu

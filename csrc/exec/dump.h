@@ -12,7 +12,7 @@ namespace torch_tpu {
 void dump_module(const std::string& module, size_t calls);
 
 bool dumps_calls();
-// REQUIRES: dumps_calls(). text: the private function @`function` that the row's lowering wrote.
-void dump_call(const std::string& row, const std::string& function, const std::string& text);
+// REQUIRES: dumps_calls(). text: that of the signature.
+void dump_call(const std::string& row, const std::string& text);
 
 }  // namespace torch_tpu

@@ -268,9 +268,8 @@ std::unique_ptr<Signature> lower(const CallSpec& spec, bool& observed_more) {
     CallSpec on_tpu = spec;
     on_tpu.context.tpu = true;
     bool more = false;
-    const auto dumped = write_function(on_tpu, more);
+    dump_call(spec.row->name, write_function(on_tpu, more)->text);
     observed_more |= more;
-    dump_call(spec.row->name, dumped->function, dumped->text);
   }
   return signature;
 }

@@ -117,8 +117,19 @@ struct MultiMargin {
 
 MultiMargin multi_margin(Emitter& e, const Call& c) {
   MultiMargin m;
-  m.self = in_opmath(e, as_matrix(e, c.tensor("self")));
+  const Value self = c.tensor("self");
+  const auto nonempty = [&](int64_t dim) { return self.dim(dim) != 0; };
+  TORCH_CHECK((self.rank() == 1 && nonempty(0)) || (self.rank() == 2 && nonempty(1)) || self.rank() == 0,
+              "Expected non-empty vector or matrix with optional 0-dim batch size, but got: ", self.dims());
+  m.self = in_opmath(e, as_matrix(e, self));
   const Dims& dims = m.self.dims();
+  TORCH_CHECK(c.tensor("target").dtype() == at::kLong, "expected scalar type Long but found ",
+              c.tensor("target").dtype());
+  TORCH_CHECK(c.tensor("target").rank() <= 1 && c.tensor("target").type.numel() == dims[0],
+              "inconsistent target size, expected ", dims[0], " but got ", c.tensor("target").dims());
+  TORCH_CHECK(c.equals("p", 1) || c.equals("p", 2), "only p == 1 and p == 2 supported");
+  TORCH_CHECK(!c.has("weight") || (c.tensor("weight").rank() <= 1 && c.tensor("weight").type.numel() == dims[1]),
+              "inconsistent weight size, expected ", dims[1], " but got ", c.tensor("weight").dims());
   const Value target = e.reshape(e.convert(c.tensor("target"), at::kInt), {dims[0]});
   const auto along = [&](const Value& v) { return broadcast_along(e, v, dims, {1}); };
   const Value picked = squeeze(e, gather_along(e, m.self, 1, unsqueeze(e, target, 1)), 1);
@@ -208,6 +219,12 @@ Value lower_multilabel_margin_loss_backward(Emitter& e, const Call& c) {
 
 std::vector<Type> self_type(const Call& c) { return {c.tensor("self").type}; }
 
+// The CPU kernel's: of a single target one number, where PyTorch's Meta kernel says a vector of one.
+std::vector<Type> multi_margin_loss_type(const Call& c) {
+  const bool by_row = reduction_of(c) == Reduction::kNone && c.tensor("target").rank() > 0;
+  return {c.tensor("self").type.with(by_row ? c.tensor("target").dims() : Dims{})};
+}
+
 }  // namespace
 
 void add_class_loss(Table& t) {
@@ -215,7 +232,7 @@ void add_class_loss(Table& t) {
   t.add("aten::nll_loss_backward", lower_nll_loss_backward);
   t.add("aten::nll_loss2d_forward", lower_nll_loss_forward);
   t.add("aten::nll_loss2d_backward", lower_nll_loss_backward);
-  t.add("aten::multi_margin_loss", lower_multi_margin_loss);
+  t.add("aten::multi_margin_loss", lower_multi_margin_loss).with_shape(multi_margin_loss_type);
   t.add("aten::multi_margin_loss_backward", lower_multi_margin_loss_backward).with_shape(self_type);
   t.add("aten::multilabel_margin_loss_forward", lower_multilabel_margin_loss_forward);
   t.add("aten::multilabel_margin_loss_backward", lower_multilabel_margin_loss_backward).with_shape(self_type);

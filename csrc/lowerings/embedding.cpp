@@ -167,7 +167,7 @@ Values lower_embedding_bag(Emitter& e, const Call& c) {
   return {e.convert(output, weight.dtype()), e.convert(bag, indices.dtype()), bag_size, origin};
 }
 
-Value lower_embedding_bag_backward(Emitter& e, const Call& c) {
+Value lower_embedding_bag_dense_backward(Emitter& e, const Call& c) {
   const Value grad = c.tensor("grad");
   const int64_t mode = c.integer("mode");
   const at::ScalarType compute = opmath(grad.dtype());
@@ -191,12 +191,6 @@ Value lower_embedding_bag_backward(Emitter& e, const Call& c) {
     rows = e.multiply(rows, as_rows(e, e.convert(c.tensor("per_sample_weights"), compute), grad.dim(1)));
   }
   return table_gradient(e, c, rows, indices, grad.dtype());
-}
-
-Value lower_embedding_bag_any_backward(Emitter& e, const Call& c) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!c.flag("sparse"), "tpu: embedding_bag has no sparse gradients.\n",
-                              "Leave sparse=False.");
-  return lower_embedding_bag_backward(e, c);
 }
 
 Value lower_embedding_bag_per_sample_weights_backward(Emitter& e, const Call& c) {
@@ -223,8 +217,7 @@ void add_embedding(Table& t) {
   t.add("aten::embedding_renorm", lower_embedding_renorm);
   t.add("aten::_embedding_bag", lower_embedding_bag);
   t.add("aten::_embedding_bag_forward_only", lower_embedding_bag);
-  t.add("aten::_embedding_bag_backward", lower_embedding_bag_any_backward);
-  t.add("aten::_embedding_bag_dense_backward", lower_embedding_bag_backward);
+  t.add("aten::_embedding_bag_dense_backward", lower_embedding_bag_dense_backward);
   t.add("aten::_embedding_bag_per_sample_weights_backward", lower_embedding_bag_per_sample_weights_backward);
 }
 

@@ -59,9 +59,13 @@ Value lower_multinomial(Emitter& e, const Call& c) {
   const Value self = c.tensor("self");
   TORCH_CHECK(c10::isFloatingType(self.dtype()),
               "multinomial only supports floating-point dtypes for input, got: ", self.dtype());
+  TORCH_CHECK(result.dtype == at::kLong, "multinomial expects Long tensor out, got: ", result.dtype);
+  const int64_t samples = c.integer("num_samples");
+  TORCH_CHECK(samples > 0, "cannot sample n_sample <= 0 samples");
+  TORCH_CHECK(self.rank() == 0 || self.dim(self.rank() - 1) <= int64_t{1} << 24,
+              "number of categories cannot exceed 2^24");
   if (result.numel() == 0 || self.type.numel() == 0) return e.constant(0, result);
   const Value p = e.convert(self, draw_dtype(self.dtype()));
-  const int64_t samples = c.integer("num_samples");
   TORCH_CHECK(c.flag("replacement") || samples <= self.dim(self.rank() - 1),
               "cannot sample n_sample > prob_dist.size(-1) samples without replacement");
   if (c.flag("replacement") && samples > 1) {

@@ -3,6 +3,9 @@
 
 #include <c10/util/irange.h>
 
+#include <cmath>
+#include <limits>
+
 #include "lowerings/families.h"
 #include "lowerings/reduction.h"
 
@@ -126,14 +129,36 @@ Value log_add_exp(Emitter& e, const Value& a, const Value& b) {
   return e.select(same_infinity, a, sum);
 }
 
+// Running log_add_exp's of complex numbers, whose imaginary parts are known up to whole turns, with the turns that
+// CPU PyTorch's have: it adds one number after the other, and stays within a quarter turn of the larger of the two.
+Value with_turns(Emitter& e, const Value& x, const Value& sums, const Value& identity, int64_t dim) {
+  const double turn = 2 * std::acos(-1.0);
+  const Value before = shifted(e, sums, identity, dim, 1);
+  const Value anew = e.compare("GE", e.real(x), e.real(before));
+  const Value high = e.select(anew, x, before);
+  const Value ratio = e.unary("exponential", e.subtract(e.select(anew, before, x), high));
+  const Value angle = e.binary("atan2", e.imag(ratio), e.add(e.real(ratio), 1));
+  const Value excess = e.subtract(e.add(e.imag(high), angle), e.imag(sums));
+  const Value turns = e.unary("round_nearest_even", e.divide(excess, turn));
+  const Value counted = e.select(e.unary("is_finite", turns), turns, e.constant_like(0, turns));
+  const Value total = scan(e, Values{counted, anew}, {scalar(e, 0, turns.dtype()), scalar(e, 0, at::kBool)}, dim,
+                           [&](const Values& left, const Values& right) {
+                             const Value sum = e.select(right[1], right[0], e.add(left[0], right[0]));
+                             return Values{sum, e.logical_or(left[1], right[1])};
+                           })[0];
+  return e.complex(e.real(sums), e.add(e.imag(sums), e.multiply(total, turn)));
+}
+
 Value lower_logcumsumexp(Emitter& e, const Call& c) {
   const Value self = at_least_1d(e, c.tensor("self"));
   const Value x = e.convert(self, opmath(self.dtype()));
   const int64_t dim = Call::wrap(c.integer("dim"), x.rank());
   const Value identity = scalar(e, -std::numeric_limits<double>::infinity(), x.dtype());
-  return as_result(e, c, scan(e, Values{x}, {identity}, dim, [&](const Values& left, const Values& right) {
-                     return Values{log_add_exp(e, left[0], right[0])};
-                   })[0]);
+  const Value sums = scan(e, Values{x}, {identity}, dim, [&](const Values& left, const Values& right) {
+    return Values{log_add_exp(e, left[0], right[0])};
+  })[0];
+  const bool turns = c10::isComplexType(x.dtype()) && x.type.numel() != 0;
+  return as_result(e, c, turns ? with_turns(e, x, sums, identity, dim) : sums);
 }
 
 }  // namespace
