@@ -31,9 +31,9 @@ _ENVIRONMENT = {
 }
 
 
-# How programs of several devices are compiled. By default the compiler breaks a product whose operand is gathered into as many
-# small ones as there are devices, and on square slices sums up whole gradients where each device needs a part (public
-# recipes for training on v6e set the second too). What LIBTPU_INIT_ARGS says of one goes first.
+# How programs of several devices are compiled. By default the compiler breaks a product whose operand is gathered into
+# as many small ones as there are devices, and on square slices sums up whole gradients where each device needs a part
+# (public recipes for training on v6e set the second too). What LIBTPU_INIT_ARGS says of one goes first.
 _SHARED = {
     "xla_jf_spmd_threshold_for_windowed_einsum_mib": "1000000",
     "xla_tpu_enable_sparse_core_collective_offload_nd_reduce_scatter": "true",
