@@ -128,3 +128,15 @@ def test_no_plugin_is_loaded_by_the_import():
         """
     )
     assert said == "[]"
+
+
+@pytest.mark.parametrize(
+    ("worker", "platform"), [("0", "tpu"), ("WARNING: could not determine TPU worker number", "cpu")]
+)
+def test_a_worker_number_means_that_there_is_a_tpu(worker, platform):
+    """Where there is none, libtpu puts a sentence there."""
+    if not _plugins.installed(_plugins.TPU_PLUGINS):
+        pytest.skip("needs libtpu")
+    code = "import torch, torch_tpu; print(torch_tpu.platform())"
+    settings = {"TORCH_TPU_PJRT_PLUGIN": "", "TORCH_TPU_PLATFORM": "", "TPU_WORKER_ID": worker}
+    assert run_python(code, **settings) == platform

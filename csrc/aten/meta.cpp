@@ -4,6 +4,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/record_function.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/Allocator.h>
 #include <c10/util/irange.h>
@@ -137,6 +138,7 @@ void raise_as_cpu(const c10::OperatorHandle& op, const Variant& variant, const S
     arguments.push_back(twin_of(value, variant.kinds[i], twins));
   }
   const at::AutoDispatchBelowAutograd below;
+  const at::DisableRecordFunctionGuard unprofiled;
   op.callBoxed(&arguments);
 }
 
@@ -174,6 +176,7 @@ void refuse_dtypes(const c10::OperatorHandle& op, const Variant& variant, const 
   if (!asked.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU)) return;
   const size_t base = stack.size() - variant.kinds.size();
   const at::AutoDispatchBelowAutograd below;
+  const at::DisableRecordFunctionGuard unprofiled;
   Stack arguments;
   for (const auto i : c10::irange(asked.schema().arguments().size())) {
     const c10::IValue& value = stack[base + i];
@@ -383,6 +386,7 @@ void check_fill(const c10::OperatorHandle& op, const Variant& variant, const Sta
     if (variant.kinds[i] == ArgumentKind::kGenerator) arguments[i] = c10::IValue();
   }
   const at::AutoDispatchBelowAutograd below;
+  const at::DisableRecordFunctionGuard unprofiled;
   op.callBoxed(&arguments);
 }
 

@@ -141,8 +141,9 @@ bool has_tpu() {
       return starts_with(name, "accel") && std::isdigit(static_cast<unsigned char>(name[5])) != 0;
     };
     const auto is_number = [](const char* name) { return std::isdigit(static_cast<unsigned char>(name[0])) != 0; };
+    // Where there is no TPU, libtpu (which JAX loads) puts a sentence into the variable, for all child processes.
     return any_entry("/dev", is_accel) || (any_entry("/dev/vfio", is_number) && has_google_pci_device()) ||
-           !environment("TPU_WORKER_ID").empty();
+           is_number(environment("TPU_WORKER_ID").c_str());
   }();
   return answer;
 }
