@@ -10,22 +10,22 @@ transformers; no TPU.
 """
 
 import gc
-import json
-import os
-import select
-import subprocess
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import click
 import torch
 
-TABLE = Path(__file__).parents[1] / "docs" / "data" / "architectures.tsv"
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT)]
+
+from tools.json_worker import JsonWorker, serve  # noqa: E402
+
+TABLE = ROOT / "docs" / "data" / "architectures.tsv"
 # What makes a configuration small, under the names that configurations use.
 SMALL = {
     "hidden_size": 64, "d_model": 64, "n_embd": 64, "dim": 64, "embedding_size": 64, "word_embed_proj_dim": 64,
@@ -64,7 +64,7 @@ NEEDS: dict[str, dict[str, Any]] = {
     },
     "Gemma4ForCausalLM": {"vocab_size_per_layer_input": 128, "hidden_size_per_layer_input": 8},
     "Gemma4ForConditionalGeneration": {"text_config": {"vocab_size_per_layer_input": 128, "hidden_size_per_layer_input": 8}},
-        "Dots1ForCausalLM": {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1},
+    "Dots1ForCausalLM": {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1},
     "GPTNeoForCausalLM": {"attention_types": [[["global", "local"], 1]]},
     "Lfm2MoeForCausalLM": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
     "LongcatFlashForCausalLM": {"num_key_value_heads": 4, "head_dim": 8},
@@ -194,43 +194,33 @@ def examine(name: str, depth: str, compiler: Any) -> tuple[str, str]:
 
 
 def work(depth: str) -> None:
-    """Examines the classes named on stdin, a line each; answers with a line of JSON."""
+    """Examines the classes that ``results`` asks for."""
     from torch_tpu.aot.compiler import Compiler
 
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what models print is no answer
     warnings.filterwarnings("ignore")
     with Compiler(timeout=500) as compiler:
-        for line in sys.stdin:
-            print(json.dumps(examine(line.strip(), depth, compiler)), file=answers, flush=True)
+
+        def answer(name: str) -> dict[str, str]:
+            result, why = examine(name, depth, compiler)
             gc.collect()
+            return {"status": result, "why": why}
+
+        serve(answer)
 
 
-def ask(worker: subprocess.Popen, name: str, seconds: float) -> tuple[str, str]:
-    """The worker's answer. It is dead afterwards if it crashed or took too long."""
-    print(name, file=worker.stdin, flush=True)
-    if not select.select([worker.stdout], [], [], seconds)[0]:
-        worker.kill()
-        worker.wait()
-        return "too slow", f"more than {seconds:.0f} s"
-    if line := worker.stdout.readline():
-        return tuple(json.loads(line))
-    return "crashed", f"exit status {worker.wait()}"
-
-
-def results(names: list[str], depth: str, seconds: float, log: IO[str]) -> Iterator[tuple[str, str, str]]:
+def results(names: list[str], depth: str, seconds: float) -> Iterator[tuple[str, str, str]]:
     """(class, result, why) of each. A process examines several, since importing transformers takes longer than a check."""
     command = [sys.executable, __file__, "--work", *(["--full"] if depth == "full" else [])]
-    env = os.environ | {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
-    for group in (names[i : i + 25] for i in range(0, len(names), 25)):
-        left = list(group)
-        while left:
-            with subprocess.Popen(
-                command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
-            ) as worker:
-                while left and worker.poll() is None:
-                    name = left.pop(0)
-                    yield name, *ask(worker, name, seconds)
+    worker = JsonWorker(command, {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"})
+    ends = {"hang": "too slow", "crash": "crashed"}
+    try:
+        for done, name in enumerate(names, 1):
+            answer = worker.ask(name, seconds)
+            yield name, ends.get(answer["status"], answer["status"]), answer["why"]
+            if done % 25 == 0:
+                worker.close()  # models leave memory behind
+    finally:
+        worker.close()
 
 
 @click.command()
@@ -254,13 +244,12 @@ def main(names: tuple[str, ...], full: bool, write: bool, resume: bool, timeout:
     kept = table() if resume or (names and write) else {}
     todo = [name for name in names or known if not (resume and name in kept)]
     start = time.monotonic()
-    with tempfile.TemporaryFile("w") as log:
-        for done, (name, result, why) in enumerate(results(todo, depth, timeout, log), 1):
-            kept[name] = result, why
-            click.echo(f"{done:3}/{len(todo)} {time.monotonic() - start:5.0f} s  {name:36} {result:12} {why}")
-            if write:
-                rows = ["\t".join((n, *kept[n])).rstrip("\t") for n in known if n in kept]
-                TABLE.write_text("\n".join(["class\tresult\twhy", *rows]) + "\n")
+    for done, (name, result, why) in enumerate(results(todo, depth, timeout), 1):
+        kept[name] = result, why
+        click.echo(f"{done:3}/{len(todo)} {time.monotonic() - start:5.0f} s  {name:36} {result:12} {why}")
+        if write:
+            rows = ["\t".join((n, *kept[n])).rstrip("\t") for n in known if n in kept]
+            TABLE.write_text("\n".join(["class\tresult\twhy", *rows]) + "\n")
     ran = [result for result, _ in kept.values() if result != "not run"]
     passed = ran.count("compiles")
     share = f" ({passed / len(ran):.1%})" if ran else ""
