@@ -183,3 +183,13 @@ def test_a_loop_without_a_sync_stays_within_bounds():
 
 def test_the_table_has_no_unknown_or_doubled_rows():
     assert torch_tpu._C.table_problems() == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_profile_counts_a_call_once(mode):
+    """The CPU's kernels, which say what is refused, are asked where no profiler looks."""
+    x = torch.full((3, 5), 7, device="tpu")  # a shape that no other test has
+    with torch_tpu.mode(mode), torch.profiler.profile() as profile:
+        (x // 2).float().relu().normal_()
+    counts = {event.key: event.count for event in profile.key_averages()}
+    assert [counts[f"aten::{op}"] for op in ("floor_divide", "relu", "normal_")] == [1, 1, 1]

@@ -1,13 +1,13 @@
 #include "aten/debug_check.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 
 #include <string>
 #include <unordered_set>
 
 #include "aten/copy.h"
+#include "aten/meta.h"
 
 namespace torch_tpu {
 
@@ -80,7 +80,7 @@ void check_values(const c10::OperatorHandle& op, const torch::jit::Stack& stack)
     const bool draws = op.schema().arguments()[i].name() == "generator";  // not from the user's
     host.push_back(draws ? c10::IValue(at::detail::createCPUGenerator(0)) : on_host(stack[stack.size() - n + i]));
   }
-  const at::AutoDispatchBelowAutograd below;
+  const Asking asking;
   op.callBoxed(&host);
 }
 

@@ -5,7 +5,6 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/record_function.h>
 #include <c10/core/Allocator.h>
 #include <c10/util/irange.h>
 
@@ -137,8 +136,7 @@ void raise_as_cpu(const c10::OperatorHandle& op, const Variant& variant, const S
     if (value.isTensor() && value.toTensor().defined() && value.toTensor().storage().nbytes() > kMuch) return;
     arguments.push_back(twin_of(value, variant.kinds[i], twins));
   }
-  const at::AutoDispatchBelowAutograd below;
-  const at::DisableRecordFunctionGuard unprofiled;
+  const Asking asking;
   op.callBoxed(&arguments);
 }
 
@@ -175,8 +173,7 @@ void refuse_dtypes(const c10::OperatorHandle& op, const Variant& variant, const 
   const c10::OperatorHandle& asked = variant.is_out && variant.functional ? *variant.functional : op;
   if (!asked.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU)) return;
   const size_t base = stack.size() - variant.kinds.size();
-  const at::AutoDispatchBelowAutograd below;
-  const at::DisableRecordFunctionGuard unprofiled;
+  const Asking asking;
   Stack arguments;
   for (const auto i : c10::irange(asked.schema().arguments().size())) {
     const c10::IValue& value = stack[base + i];
@@ -210,7 +207,7 @@ void refuse_out_dtypes(const c10::OperatorHandle& op, const Variant& variant, co
     try {
       raise_as_cpu(*variant.functional, variant, stack);
     } catch (...) {
-      return;  // zeros are refused as operands, whatever out= is
+      return;  // such operands are refused, whatever out= is
     }
     throw;
   }
@@ -385,8 +382,7 @@ void check_fill(const c10::OperatorHandle& op, const Variant& variant, const Sta
   for (const auto i : c10::irange(variant.kinds.size())) {
     if (variant.kinds[i] == ArgumentKind::kGenerator) arguments[i] = c10::IValue();
   }
-  const at::AutoDispatchBelowAutograd below;
-  const at::DisableRecordFunctionGuard unprofiled;
+  const Asking asking;
   op.callBoxed(&arguments);
 }
 

@@ -3,7 +3,9 @@
 // operands.
 #pragma once
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/stack.h>
+#include <ATen/record_function.h>
 
 #include <functional>
 #include <vector>
@@ -13,6 +15,12 @@
 #include "tensor/cell.h"
 
 namespace torch_tpu {
+
+// While it lives, CPU kernels are asked about a user's call: neither autograd nor a profiler sees them.
+struct Asking {
+  at::AutoDispatchBelowAutograd below;
+  at::DisableRecordFunctionGuard unprofiled;
+};
 
 struct MetaAnswer {
   std::vector<ResultSpec> results;  // fresh ones
