@@ -6,6 +6,7 @@ import pytest
 import torch
 from process import run_python
 
+from tests.marks import needs_libtpu
 from torch_tpu import _plugins
 
 # Makes the device's first value, and prints what is said where no plugin can make it.
@@ -130,13 +131,12 @@ def test_no_plugin_is_loaded_by_the_import():
     assert said == "[]"
 
 
+@needs_libtpu
 @pytest.mark.parametrize(
     ("worker", "platform"), [("0", "tpu"), ("WARNING: could not determine TPU worker number", "cpu")]
 )
 def test_a_worker_number_means_that_there_is_a_tpu(worker, platform):
     """Where there is none, libtpu puts a sentence there."""
-    if not _plugins.installed(_plugins.TPU_PLUGINS):
-        pytest.skip("needs libtpu")
     code = "import torch, torch_tpu; print(torch_tpu.platform())"
     settings = {"TORCH_TPU_PJRT_PLUGIN": "", "TORCH_TPU_PLATFORM": "", "TPU_WORKER_ID": worker}
     assert run_python(code, **settings) == platform
