@@ -66,8 +66,10 @@ TOLERANCE = {
     torch.complex128: (1e-7, 1e-7),
 }
 
-# Wider ones, by entry: (rtol, atol) for float32 and complex64, and the numerical reason.
+# Wider ones, by entry: (rtol, atol), and the numerical reason.
+BESSEL = "CPU PyTorch's float64 is off by up to 9e-7 where |x| > 5; test_numbers.py holds ours against scipy"
 WIDER: dict[str, tuple[float, float, str]] = {
+    **{f"special.bessel_{name}": (1e-7, 2e-6, BESSEL) for name in ("j0", "j1", "y0", "y1")},
     "nn.functional.conv_transpose3d": (1e-5, 1e-5, "the bias's gradient adds 18,000 numbers, CPU PyTorch in a tree"),
 }
 
