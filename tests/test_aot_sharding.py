@@ -1,15 +1,16 @@
-"""Programs annotated for the devices of a slice."""
+"""Programs annotated for the devices of a slice, as FSDP cuts them."""
 
 import re
 
 import pytest
 import torch
-import torch.nn.functional as F
 
+from tests.decoder import Decoder
 from tests.marks import needs_libtpu
 from torch_tpu import aot
 from torch_tpu.aot.hardware import parse
-from torch_tpu.aot.sharding import dims_of, fsdp
+from torch_tpu.aot.sharding import spread
+from torch_tpu.aot.sharding.text import dims_of
 
 
 def training_step(batch=16):
@@ -22,6 +23,10 @@ def training_step(batch=16):
             optimizer.step()
             optimizer.zero_grad()
     return recording.programs[-1]
+
+
+def fsdp(program, devices):
+    return spread([program], "fsdp", devices).modules[0]
 
 
 def test_types_are_read():
@@ -88,38 +93,6 @@ def test_a_device_holds_its_share():
     assert cut.memory.arguments < 0.3 * whole.memory.arguments
     assert cut.time.link_bytes > 0
     assert cut.time.flops == pytest.approx(whole.time.flops / 4, rel=0.1)
-
-
-class Layer(torch.nn.Module):
-    """Of a Llama, without positions."""
-
-    def __init__(self, width: int, inner: int, heads: int):
-        super().__init__()
-        self.heads = heads
-        self.before, self.between = torch.nn.RMSNorm(width), torch.nn.RMSNorm(width)
-        self.query, self.key, self.value, self.out = (torch.nn.Linear(width, width, bias=False) for _ in range(4))
-        self.gate, self.up = (torch.nn.Linear(width, inner, bias=False) for _ in range(2))
-        self.down = torch.nn.Linear(inner, width, bias=False)
-
-    def forward(self, x):
-        h = self.before(x)
-        q, k, v = (f(h).unflatten(-1, (self.heads, -1)).transpose(1, 2) for f in (self.query, self.key, self.value))
-        x = x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
-        h = self.between(x)
-        return x + self.down(F.silu(self.gate(h)) * self.up(h))
-
-
-class Decoder(torch.nn.Module):
-    def __init__(self, vocabulary=4096, width=4096, inner=8192, heads=32, layers=3):
-        super().__init__()
-        self.tokens = torch.nn.Embedding(vocabulary, width)
-        self.layers = torch.nn.Sequential(*(Layer(width, inner, heads) for _ in range(layers)))
-        self.norm = torch.nn.RMSNorm(width)
-        self.head = torch.nn.Linear(width, vocabulary, bias=False)
-
-    def forward(self, ids):
-        logits = self.head(self.norm(self.layers(self.tokens(ids)))).float()
-        return F.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
 
 
 @needs_libtpu

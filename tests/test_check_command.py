@@ -257,6 +257,26 @@ def test_a_module_from_elsewhere_is_checked_as_it_says(tmp_path):
     assert target["steps"][0]["memory"]["arguments"] == 64 * 128 * 4 / 4
 
 
+def test_a_script_is_not_spread_and_a_sentence_says_what_is(script):
+    done = check("--shard", "tp", script(MATMUL))
+    assert done.returncode == 2
+    assert "--shard tp goes with --module and --hf" in done.stderr
+
+
+@needs_libtpu
+def test_tensor_parallelism_is_reported_with_what_it_does_not_cut(tmp_path):
+    config = {"model_type": "gpt2", "vocab_size": 1021, "n_embd": 256, "n_layer": 3, "n_head": 2, "n_positions": 64}
+    config |= {"bos_token_id": 0, "eos_token_id": 0}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    asked = ("--hf", tmp_path, "--shard", "tp", "--topology", "v6e:2x2")
+    done = check(*asked, "--json")
+    assert done.returncode == 0, done.stderr
+    (target,) = json.loads(done.stdout)["targets"]
+    assert (target["shard"], target["devices"]) == ("tp", 4)
+    assert "padded from 1021 to 1024: transformer.wte.weight" in target["notes"]
+    assert "4, tp" in check(*asked).stdout
+
+
 def test_a_module_for_another_number_of_devices_is_refused(tmp_path):
     path = tmp_path / "step.mlir"
     path.write_text(MODULE)

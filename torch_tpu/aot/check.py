@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
@@ -20,9 +20,8 @@ from torch_tpu.aot.estimate import estimate
 from torch_tpu.aot.hlo import Module
 from torch_tpu.aot.recording import Finding, Program, Recording, topology
 from torch_tpu.aot.report import Report, StepReport, TargetReport, ops_of, time_of
-from torch_tpu.aot.sharding import fsdp
+from torch_tpu.aot.sharding import Shard, spread
 
-Shard = Literal["none", "fsdp", "given"]
 MakeOptimizer = Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
 Progress = Callable[[str], None]
 
@@ -134,8 +133,9 @@ def check(
     ``topology``: a slice's name, or several to compare. ``train``: a forward, a backward and a step of ``optimizer``
     (a function from parameters to an optimizer; AdamW by default) with ``loss(output)`` (default: the output's
     ``loss``, a scalar output, or a mean). ``depth``: ``"quick"`` runs the compiler's first phase (seconds), ``"full"``
-    all of it (minutes; errors that only code generation finds, and cycles). ``shard="fsdp"`` makes one program of all
-    devices of the slice: parameters and optimizer state are cut, the inputs' first dimension is the batch of all.
+    all of it (minutes; errors that only code generation finds, and cycles). ``shard`` makes one program of all devices of
+    the slice: ``"fsdp"`` cuts parameters and optimizer state, and the inputs along their first dimension, the batch of all;
+    ``"tp"`` (tensor parallelism) each product's weight, so that devices share a layer's work on the same inputs.
     ``roll``: layers that repeat are checked as a loop over stacked parameters; False: as PyTorch runs them, one by one.
     ``values``, ``on_read``: see ``torch_tpu.aot.topology``. ``compiler``: one that is open, whose process several checks
     share; ``timeout`` is then its own. Raises CheckError for what cannot be checked; what the compiler refuses is in the report.
@@ -236,22 +236,22 @@ def judge(
         found = compiler.describe(target)
         kind, attributes = found["devices"][0]
         used: Depth = depth if depth == "full" or found["has_phases"] else "full"
-        note = "" if used == depth else "this libtpu cannot run its first phase alone: compiled in full"
+        devices = len(found["devices"])
+        modules = spread(recording.programs, shard, devices, steps)
+        notes = [] if used == depth else ["this libtpu cannot run its first phase alone: compiled in full"]
         report = TargetReport(
             target.name,
             kind,
             target.chips,
-            len(found["devices"]),
+            devices,
             attributes.get("device_memory_bytes_limit", 0),
             used,
-            note=note,
+            notes=notes + modules.notes,
             shard=shard,
         )
-        for number, program in enumerate(steps, 1):
-            progress(
-                f"{target.name}: compiling program {number} of {len(steps)} ({len(program.module) >> 10} kB of text)"
-            )
-            report.steps.append(_step(program, target, report, compiler, used, found["has_phases"]))
+        for number, (program, text) in enumerate(zip(steps, modules.modules, strict=True), 1):
+            progress(f"{target.name}: compiling program {number} of {len(steps)} ({len(text) >> 10} kB of text)")
+            report.steps.append(_step(program, text, target, report, compiler, used, found["has_phases"]))
         reports.append(report)
     return Report(
         title=title,
@@ -266,8 +266,15 @@ def judge(
 
 
 def _step(
-    program: Program, target: hardware.Slice, report: TargetReport, compiler: Compiler, depth: Depth, has_phases: bool
+    program: Program,
+    text: str,
+    target: hardware.Slice,
+    report: TargetReport,
+    compiler: Compiler,
+    depth: Depth,
+    has_phases: bool,
 ) -> StepReport:
+    """``text``: the program's module, as it is spread over the devices."""
     step = StepReport(
         title=f"ended by {program.ended_by}",
         runs=program.runs,
@@ -282,7 +289,6 @@ def _step(
     )
     names = [a.name for a in program.arguments]
     parts = report.devices if report.shard != "none" else 1
-    text = fsdp(program, parts) if report.shard == "fsdp" and parts > 1 else program.module
     resident = program.resident_bytes // parts
     start = time.monotonic()
     try:

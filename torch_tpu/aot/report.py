@@ -81,8 +81,8 @@ class TargetReport:
     hbm_limit: int  # bytes of a device that a program can use
     depth: str  # "quick", "full"
     steps: list[StepReport] = field(default_factory=list)
-    note: str = ""
-    shard: str = "none"  # "fsdp", or as "given" by the module: one program of all devices
+    notes: list[str] = field(default_factory=list)
+    shard: str = "none"  # "fsdp", "tp", or as "given" by the module: one program of all devices
 
 
 @dataclass

@@ -13,10 +13,11 @@ import click
 from rich.console import Console
 
 from torch_tpu.aot import hardware
-from torch_tpu.aot.check import Shard, check, check_module, judge, steps_of
+from torch_tpu.aot.check import check, check_module, judge, steps_of
 from torch_tpu.aot.compiler import Compiler, Depth
 from torch_tpu.aot.errors import CheckError
 from torch_tpu.aot.report import Report
+from torch_tpu.aot.sharding import Shard
 from torch_tpu.cli import check_text
 
 # Exit status: the check itself failed; what --fail-on names was found.
@@ -96,8 +97,9 @@ def _failures(report: Report, fail_on: tuple[str, ...]) -> list[str]:
     "--shard",
     default="none",
     show_default=True,
-    type=click.Choice(["none", "fsdp"]),
-    help="With --module and --hf: one device, or one program of all the slice's devices.",
+    type=click.Choice(["none", "fsdp", "tp"]),
+    help="With --module and --hf: one device, or one program of all the slice's devices: each a part of the batch (fsdp) "
+    "or of each layer (tp, tensor parallelism).",
 )
 @click.option(
     "--checkpoint",
@@ -161,6 +163,11 @@ def command(
             raise CheckError(
                 "Nothing to check, or several things.",
                 "Give one of SCRIPT.py, --module PKG:FUNCTION, --hf CONFIG, --mlir FILE.",
+            )
+        if shard != "none" and (script or mlir):
+            raise CheckError(
+                f"--shard {shard} goes with --module and --hf.",
+                "Give the model as --module PKG:FUNCTION; a StableHLO module says itself how it is spread.",
             )
         targets = [hardware.parse(name) for name in topology.split(",")]
         values = _values(value)

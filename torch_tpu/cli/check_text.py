@@ -94,8 +94,7 @@ def notes(report: Report) -> list[str]:
     found = []
     for target in report.targets:
         step = main_step(target)
-        if target.note:
-            found.append(f"{target.name}: {target.note}.")
+        found += [f"{target.name}: {note}." for note in target.notes]
         if target.devices > target.chips:
             found.append(f"{target.name}: a chip shows as two devices; figures are of one, half a chip.")
         if target.devices > 1 and target.shard == "none":
