@@ -92,6 +92,8 @@ std::string Client::encode(const CompileOptions& options) {
   }
   // The default of every CPU plugin tried drops NaN in maximum and minimum.
   set("xla_cpu_enable_fast_min_max", kBoolField, 0);
+  // The default of 256 bits leaves half of AVX-512's registers unused; processors without it take what they have.
+  set("xla_cpu_prefer_vector_width", kIntField, 512);
   if (options.fast) {
     set("xla_backend_optimization_level", kIntField, 0);
     // The emitters for fusions cost more to set up than a small program does to compile without them.
