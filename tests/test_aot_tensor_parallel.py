@@ -330,7 +330,7 @@ RUN = """
 @pytest.mark.parametrize(("devices", "train", "roll"), [(4, False, False), (8, True, False), (8, True, True)])
 def test_the_numbers_are_those_of_one_device(devices, train, roll):
     code = RUN.format(devices=devices, train=train, roll=roll)
-    said = run_python(code, XLA_FLAGS=f"--xla_force_host_platform_device_count={devices}", JAX_PLATFORMS="cpu")
+    said = run_python(code, 600, XLA_FLAGS=f"--xla_force_host_platform_device_count={devices}", JAX_PLATFORMS="cpu")
     differences = [float(line) for line in said.splitlines()]
     assert differences
     assert all(d < 1e-4 for d in differences)

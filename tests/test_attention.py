@@ -70,8 +70,8 @@ def test_the_gradient_drops_what_the_forward_dropped(query, key):
     assert change == pytest.approx(expected, rel=0.1, abs=2e-3)
 
 
-def recorded(length, batch_parts=1, batch=1):
-    with aot.topology("v6e", batch_parts=batch_parts) as recording:
+def recorded(length, batch=1, **parts):
+    with aot.topology("v6e", **parts) as recording:
         q = torch.empty(batch, 8, length, 64, dtype=torch.bfloat16, device="tpu").requires_grad_()
         F.scaled_dot_product_attention(q, q, q, is_causal=True).sum().backward()
         recording.cut()
@@ -90,6 +90,12 @@ def test_devices_that_share_the_batch_keep_it_whole():
     # Alone, a tile takes a part of the batch; shared, each device has one sequence of a tile.
     assert "tensor<4x8x1x512x512xf32>" in alone
     assert "tensor<8x8x1x512x512xf32>" in shared
+
+
+def test_devices_that_share_the_heads_have_more_of_the_batch_in_a_tile():
+    assert "tensor<8x8x1x512x512xf32>" in recorded(2048, batch=8, head_parts=2)
+    # Three devices cannot share eight heads.
+    assert "tensor<4x8x1x512x512xf32>" in recorded(2048, batch=8, head_parts=3)
 
 
 @needs_libtpu

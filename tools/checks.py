@@ -12,10 +12,10 @@ FOLDER = ROOT / "docs" / "checks"
 CONFIGS, SCRIPTS = "examples/configs", "docs/checks/scripts"
 
 
-def fsdp(model: str, slice_: str, devices: int, *options: str) -> list[str]:
+def spread(model: str, slice_: str, devices: int, *options: str, shard: str = "fsdp") -> list[str]:
     """A training step with a sequence of 4,096 tokens a device, the layers computed again."""
     size = ["--batch", str(devices), "--seq", "4096", "--checkpoint", "layer"]
-    return ["--topology", slice_, "--hf", f"{CONFIGS}/{model}", "--train", "--shard", "fsdp", *size, *options]
+    return ["--topology", slice_, "--hf", f"{CONFIGS}/{model}", "--train", "--shard", shard, *size, *options]
 
 
 CHECKS = {
@@ -26,13 +26,15 @@ CHECKS = {
     "smollm2_train": ["--topology", "v5e-1,v6e-1", "--hf", f"{CONFIGS}/smollm2-135m", "--train", "--batch", "8", "--seq", "512"],
     "llama3_8b_infer": ["--topology", "v6e-1,v5p-2", "--hf", f"{CONFIGS}/llama-3-8b", "--seq", "2048"],
     "llama3_8b_train": ["--topology", "v6e-1,v5p-2", "--hf", f"{CONFIGS}/llama-3-8b", "--train", "--seq", "1024"],
-    "qwen3_8b_fsdp_v6e_2x4": fsdp("qwen3-8b", "v6e:2x4", 8),
-    "qwen3_8b_fsdp_v6e_2x4_full": fsdp("qwen3-8b", "v6e:2x4", 8, "--full"),
-    "qwen3_8b_fsdp_v6e_4x4": fsdp("qwen3-8b", "v6e:4x4", 16),
-    "qwen3_8b_fsdp_v5p": fsdp("qwen3-8b", "v5p:2x2x2", 8),
-    "llama3_8b_fsdp_v6e_2x4": fsdp("llama-3-8b", "v6e:2x4", 8),
-    "llama3_8b_fsdp_v6e_4x4": fsdp("llama-3-8b", "v6e:4x4", 16),
-    "llama3_8b_fsdp_v5p": fsdp("llama-3-8b", "v5p:2x2x2", 8),
+    "qwen3_8b_fsdp_v6e_2x4": spread("qwen3-8b", "v6e:2x4", 8),
+    "qwen3_8b_fsdp_v6e_2x4_full": spread("qwen3-8b", "v6e:2x4", 8, "--full"),
+    "qwen3_8b_fsdp_v6e_4x4": spread("qwen3-8b", "v6e:4x4", 16),
+    "qwen3_8b_fsdp_v5p": spread("qwen3-8b", "v5p:2x2x2", 8),
+    "llama3_8b_fsdp_v6e_2x4": spread("llama-3-8b", "v6e:2x4", 8),
+    "llama3_8b_fsdp_v6e_4x4": spread("llama-3-8b", "v6e:4x4", 16),
+    "llama3_8b_fsdp_v5p": spread("llama-3-8b", "v5p:2x2x2", 8),
+    "llama3_8b_tp_infer": ["--topology", "v6e:2x4", "--hf", f"{CONFIGS}/llama-3-8b", "--shard", "tp", "--seq", "2048"],
+    "llama3_8b_tp_v6e_2x4": spread("llama-3-8b", "v6e:2x4", 8, shard="tp"),
     "minilm_infer": ["--topology", "v5e-1,v6e-1", "examples/sentence_embeddings.py"],
     "resnet50_train": ["--topology", "v5e-1,v6e-1", "examples/resnet50.py", "--steps", "4"],
     "gpt2_train": ["--topology", "v5e-1,v6e-1", "examples/gpt2.py"],

@@ -244,8 +244,9 @@ void RowKernel::push_range_length(Gathered& g, const Stack& stack, size_t base) 
 void RowKernel::gather(Gathered& g, const Stack& stack) const {
   const size_t base = stack.size() - variant_.kinds.size();
   if (variant_.row->range) push_range_length(g, stack, base);
-  g.key.push_back(static_cast<int64_t>(c10::get_default_dtype_as_scalartype()) |
-                  (AbstractSession::active() != nullptr ? batch_parts() : 0) << 8);
+  const Parts shared = AbstractSession::active() != nullptr ? parts() : Parts{0, 0};
+  g.key.push_back(static_cast<int64_t>(c10::get_default_dtype_as_scalartype()) | shared.batch << 8 |
+                  shared.heads << 32);
   if (variant_.row->observed.precision) g.key.push_back(static_cast<int64_t>(matmul_precision()));
   for (const auto i : c10::irange(variant_.kinds.size())) {
     const IValue& value = stack[base + i];

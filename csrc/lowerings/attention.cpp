@@ -55,7 +55,7 @@ std::vector<Type> attention_types(const Call& c) {
 
 Values forward(Emitter& e, const Call& c, const Attention& a) {
   const std::vector<Type> types = attention_types(c);
-  const AttentionResult r = attend(e, a, tile_size(a, batch_parts()));
+  const AttentionResult r = attend(e, a, tile_size(a, parts()));
   return {e.reshape(r.out, types[0].dims), e.reshape(r.log_sum, types[1].dims)};
 }
 
@@ -70,7 +70,7 @@ AttentionGradients backward(Emitter& e, const Call& c, const Attention& a, bool 
   const AttentionResult result{grouped(e, c.tensor("out"), key_heads),
                                e.reshape(e.convert(c.tensor("logsumexp"), a.wide()), rows)};
   const Value grad = grouped(e, e.convert(c.tensor("grad_out"), a.query.dtype()), key_heads);
-  AttentionGradients g = attend_backward(e, a, result, grad, with_mask, tile_size(a, batch_parts()));
+  AttentionGradients g = attend_backward(e, a, result, grad, with_mask, tile_size(a, parts()));
   g.query = e.reshape(g.query, c.tensor("query").dims());
   return g;
 }

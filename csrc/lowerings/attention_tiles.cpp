@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <numeric>
 
 #include "lowerings/contract.h"
 #include "lowerings/draws.h"
@@ -306,13 +307,14 @@ Values over_keys(Emitter& e, const Walk& w, const Fixed& rows, const Place& at, 
 
 }  // namespace
 
-TileSize tile_size(const Attention& a, int64_t batch_parts) {
+TileSize tile_size(const Attention& a, const Parts& parts) {
   const int64_t batch = a.query.dim(0);
-  const int64_t heads = a.query.dim(1) * a.query.dim(2);
+  const int64_t all_heads = a.query.dim(1) * a.query.dim(2);
+  const int64_t heads = all_heads / std::gcd(all_heads, parts.heads);
   const int64_t rows = a.query.dim(3);
   const int64_t keys = a.key.dim(2);
-  const bool shared = batch_parts > 1 && batch % batch_parts == 0;
-  const int64_t here = shared ? batch / batch_parts : batch;
+  const bool shared = parts.batch > 1 && batch % parts.batch == 0;
+  const int64_t here = shared ? batch / parts.batch : batch;
   if (here * heads * rows * keys <= kTileElements) return {batch, rows, keys};
   // Devices that share the batch each take their part of every tile: its batch stays whole.
   const int64_t together = shared ? here * heads : heads;

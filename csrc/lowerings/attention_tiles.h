@@ -4,6 +4,7 @@
 // Knows nothing of ATen's ops.
 #pragma once
 
+#include "lowerings/partition.h"
 #include "stablehlo/emitter.h"
 
 namespace torch_tpu {
@@ -26,9 +27,10 @@ struct TileSize {
   int64_t batch, rows, keys;
 };
 
-// The tiles for an attention over `batch_parts` devices that share the batch evenly (1: the batch is whole). A tile's
-// scores take 32 MiB in float32 at most, where that is possible: with them a TPU keeps a tile in its vector memory.
-TileSize tile_size(const Attention& a, int64_t batch_parts);
+// The tiles for an attention over devices that share the batch or the heads as `parts` says. A device's part of the
+// scores of a tile takes 32 MiB in float32 at most, where that is possible: with them a TPU keeps it in its vector
+// memory.
+TileSize tile_size(const Attention& a, const Parts& parts);
 
 struct AttentionResult {
   Value out;      // (B, Hk, G, L, Ev), of the query's dtype; a row that is wholly masked gives zeros

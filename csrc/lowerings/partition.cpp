@@ -7,9 +7,14 @@ namespace torch_tpu {
 
 namespace {
 std::atomic<int64_t> parts_of_batch{1};
+std::atomic<int64_t> parts_of_heads{1};
 }  // namespace
 
-int64_t batch_parts() { return parts_of_batch; }
-void set_batch_parts(int64_t parts) { parts_of_batch = parts; }
+Parts parts() { return {parts_of_batch, parts_of_heads}; }
+
+void set_parts(const Parts& parts) {
+  parts_of_batch = parts.batch;
+  parts_of_heads = parts.heads;
+}
 
 }  // namespace torch_tpu

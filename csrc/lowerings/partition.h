@@ -6,8 +6,12 @@
 
 namespace torch_tpu {
 
-// Devices that share the batch, the first dimension of the inputs, evenly.
-int64_t batch_parts();
-void set_batch_parts(int64_t parts);
+struct Parts {
+  int64_t batch = 1;  // devices that share the batch, the first dimension of the inputs, evenly
+  int64_t heads = 1;  // devices that share an attention's heads, as far as those divide
+};
+
+Parts parts();
+void set_parts(const Parts& parts);
 
 }  // namespace torch_tpu

@@ -72,7 +72,7 @@ void bind_abstract(py::module_& m) {
         },
         roll);
   });
-  m.def("set_batch_parts", &set_batch_parts);
+  m.def("set_parts", [](int64_t batch, int64_t heads) { set_parts({batch, heads}); });
   m.def("is_users_code", &is_users_code);
   m.def("abstract_active", [] { return AbstractSession::active() != nullptr; });
   m.def("abstract_end", [] {

@@ -151,7 +151,8 @@ def check(
             values,
             on_read,
             roll,
-            targets[0].devices if shard == "fsdp" else 1,
+            batch_parts=targets[0].devices if shard == "fsdp" else 1,
+            head_parts=targets[0].devices if shard == "tp" else 1,
         )
         seconds = time.monotonic() - start
         steps = recording.programs[before:] or [p for p in recording.programs if p.runs > 1] or recording.programs
@@ -197,9 +198,9 @@ def capture(
     values: Mapping[str, float] | None,
     on_read: str,
     roll: bool,
-    batch_parts: int = 1,
+    **parts: int,
 ) -> tuple[Recording, int]:
-    with topology(target, values=values, on_read=on_read, roll=roll, batch_parts=batch_parts) as recording:
+    with topology(target, values=values, on_read=on_read, roll=roll, **parts) as recording:
         before = body(recording)
     return recording, before
 

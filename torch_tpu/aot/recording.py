@@ -224,6 +224,7 @@ def topology(
     on_read: str = "raise",
     roll: bool = False,
     batch_parts: int = 1,
+    head_parts: int = 1,
 ) -> Iterator[Recording]:
     """User code in the block runs unchanged on device ``tpu``, on tensors that have shapes and no data.
 
@@ -237,8 +238,8 @@ def topology(
 
     ``roll``: layers that repeat become loops over stacked parameters, as someone would write them by hand.
 
-    ``batch_parts``: how many devices will share the batch, where the program is to be spread over several: some ops
-    choose their form by a device's part.
+    ``batch_parts``, ``head_parts``: how many devices will share the batch, or attention's heads, where the program is to
+    be spread over several: some ops choose their form by a device's part.
 
     Tensors made in the block have no data afterwards either. Blocks do not nest, and a process records one at a time.
     """
@@ -258,8 +259,8 @@ def topology(
             stack.callback(handle.remove)
         stack.enter_context(_meta_tensors_move())
         stack.enter_context(_printing_reads_once())
-        _C.set_batch_parts(batch_parts)
-        stack.callback(_C.set_batch_parts, 1)
+        _C.set_parts(batch_parts, head_parts)
+        stack.callback(_C.set_parts, 1, 1)
         _C.abstract_begin(_reader(values, on_read == "raise"), roll)
         try:
             yield recording
