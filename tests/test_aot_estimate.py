@@ -4,7 +4,7 @@ import pytest
 from google.protobuf import text_format
 
 from torch_tpu.aot import protos
-from torch_tpu.aot.estimate import HBM_EFFICIENCY, LAUNCH, MXU_EFFICIENCY, estimate
+from torch_tpu.aot.estimate import HBM_EFFICIENCY, LAUNCH, estimate
 from torch_tpu.aot.hardware import parse
 from torch_tpu.aot.hlo import Module, plain_bytes, shape_bytes
 
@@ -46,7 +46,7 @@ def product(precision=0, dtype=BF16, n=1024):
 def test_a_product_takes_its_operations_at_the_usual_share_of_the_peak():
     e = estimate(product(n=4096), TARGET)
     assert e.flops == 2 * 4096**3
-    assert e.expected == pytest.approx(2 * 4096**3 / (MXU_EFFICIENCY * CHIP.flops) + LAUNCH)
+    assert e.expected == pytest.approx(2 * 4096**3 / (CHIP.mxu_share * CHIP.flops) + LAUNCH)
     assert e.lower == pytest.approx(2 * 4096**3 / CHIP.flops)
     assert e.lower < e.expected < e.upper
     assert e.bound == "MXU"
@@ -273,8 +273,27 @@ def test_a_kernel_takes_what_its_author_says_of_it():
     m = module(instruction(1, "parameter", array([8, 128])) + instruction(99, "custom-call", array([8, 128]), call))
     e = estimate(m, TARGET)
     assert e.flops == 2**36
-    assert e.expected == pytest.approx(2**36 / (MXU_EFFICIENCY * CHIP.flops) + LAUNCH)
+    assert e.expected == pytest.approx(2**36 / CHIP.flops + LAUNCH)
     assert not e.uncosted_calls
+
+
+def test_a_kernels_configuration_may_stand_in_the_module():
+    said = '{\\"custom_call_config\\": {\\"cost_estimate\\": {\\"flops\\": \\"1024\\"}}}'
+    call = 'operand_ids: 1 custom_call_target: "tpu_custom_call" shared_config { index: 1 }'
+    entry = instruction(1, "parameter", array([8, 128])) + instruction(99, "custom-call", array([8, 128]), call)
+    text = f'entry_id: 1 shared_configs: "{{}}" shared_configs: "{said}" computations {{ id: 1 root_id: 99 {entry} }}'
+    e = estimate(Module(text_format.Parse(text, protos.messages().Module())), TARGET)
+    assert e.flops == 1024
+
+
+@pytest.mark.parametrize("literal", ['s8s: "\\001\\377"', "s32s: 1 s32s: -1"])
+def test_numbers_of_a_constant_are_known_through_copies(literal):
+    m = module(
+        instruction(1, "constant", array([2], S32), f"literal {{ {literal} }}")
+        + instruction(2, "copy-start", array([2], S32), "operand_ids: 1")
+        + instruction(99, "copy-done", array([2], S32), "operand_ids: 2")
+    )
+    assert m.numbers(m.instructions[99]) == (1, -1)
 
 
 def test_a_gather_brings_in_the_other_devices_parts_over_the_links_of_a_corner():

@@ -86,6 +86,17 @@ def test_flash_attention_is_kernels_forward_and_backward():
 
 
 @needs_libtpu
+def test_the_time_of_kernels_is_of_what_they_do():
+    recording = attend()
+    with Compiler() as compiler:
+        report = judge("", recording, recording.programs, [recording.target], compiler, "quick", 0)
+    time = report.targets[0].steps[0].time
+    # Nine products of three blocks of four, forward and backward.
+    assert time.flops == 9 * 3 * 8 * (2 * 512 * 512 * 128)
+    assert "tpu_custom_call" not in time.uncosted_calls
+
+
+@needs_libtpu
 @pytest.mark.slow
 def test_flash_attention_compiles_ahead_of_time():
     recording = attend()
@@ -93,5 +104,4 @@ def test_flash_attention_compiles_ahead_of_time():
         report = judge("", recording, recording.programs, [recording.target], compiler, "full", 0)
     (step,) = report.targets[0].steps
     assert step.verdict == "ok", step.message
-    # The kernels say what they compute.
-    assert step.time.flops >= 4 * 8 * 1024 * 1024 * 128
+    assert step.time.flops == 9 * 3 * 8 * (2 * 512 * 512 * 128)

@@ -1,9 +1,10 @@
 """The time of a program from its scheduled HLO and published figures of the chip: lower, expected, upper.
 
-Matrix products take the compiler's cycles where it gives them (a full compile), else their operations at 75 % of
-the peak; everything else takes its HBM bytes at 85 % of the bandwidth, or its transcendental functions. Copies that
-the compiler made asynchronous hide behind other work as far as that leaves HBM idle. Loops count as often as they
-run. Nothing here was measured on a TPU: docs/check.md says what the figures are worth.
+Matrix products take the compiler's cycles where it gives them (a full compile), else their operations at the share of
+the peak that its cycles give large ones on such a chip; everything else takes its HBM bytes at 85 % of the bandwidth, or its transcendental functions. A Pallas kernel
+takes its products and its vector work one after the other, as its own program has them. Copies that the compiler made
+asynchronous hide behind other work as far as that leaves HBM idle. Loops count as often as they run. Nothing here was
+measured on a TPU: docs/check.md says what the figures are worth.
 """
 
 import json
@@ -13,15 +14,18 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from torch_tpu.aot import mosaic
 from torch_tpu.aot.hardware import Slice
 from torch_tpu.aot.hlo import HBM, Line, Module, plain_bytes, shape_bytes
 from torch_tpu.aot.trips import Frame, Loops
 
-MXU_EFFICIENCY = 0.75
 HBM_EFFICIENCY = 0.85
 SLOW = 0.5  # of both peaks, for the upper figure
 LAUNCH = 1.2e-6  # seconds, for each step of the schedule
-_TRANSCENDENTALS_A_CYCLE = 1024  # a vector of 8 x 128 lanes
+# Of a core's vector unit, each cycle, one vector of 8 x 128 numbers: transcendental functions; of other work it makes
+# four (https://jax-ml.github.io/scaling-book/tpus, for v5p).
+_TRANSCENDENTALS_A_CYCLE = 1024
+_ELEMENTS_A_CYCLE = 4096
 
 _FREE = {
     "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "replica-id",
@@ -185,23 +189,29 @@ class _Walk:
             return 0.0
         flops, passes = module.matmul_flops(instruction)
         moved = self._hbm_bytes(instruction)
-        target = instruction.custom_call_target
-        said = _said_cost(instruction)
-        flops, passes = flops + said.get("flops", 0), passes + said.get("flops", 0)
-        if target and not flops and not target.startswith(_PLUMBING):
-            result.uncosted_calls[target] += runs
         functions = sum(_elements(p.shape) for p in module.inside(instruction) if p.opcode in _TRANSCENDENTAL)
-        functions += said.get("transcendentals", 0)
+        vpu = functions / (_TRANSCENDENTALS_A_CYCLE * chip.vector_rate)
+        kernel = self._kernel(instruction)
+        if kernel is not None:
+            flops, passes, moved = kernel.flops, kernel.padded_flops(chip.mxu), kernel.bytes or moved
+            vpu = max(kernel.elements / _ELEMENTS_A_CYCLE, kernel.transcendentals / _TRANSCENDENTALS_A_CYCLE)
+            vpu /= chip.vector_rate
+        target = instruction.custom_call_target
+        if target and not flops and not vpu and not target.startswith(_PLUMBING):
+            result.uncosted_calls[target] += runs
         cycles = _cycles(instruction)
         result.has_cycles |= cycles > 0
         by_cycles = cycles / chip.clock
-        mxu = by_cycles if flops and cycles else passes / (MXU_EFFICIENCY * chip.flops)
+        mxu = by_cycles if flops and cycles else passes / (chip.mxu_share * chip.flops)
         hbm = moved / (HBM_EFFICIENCY * chip.hbm_bandwidth)
-        vpu = functions / (_TRANSCENDENTALS_A_CYCLE * chip.clock)
         busy = {"MXU": mxu, "HBM": hbm, "VPU": vpu}
+        slow = max(passes / (SLOW * chip.flops), moved / (SLOW * chip.hbm_bandwidth), vpu) + LAUNCH
+        if kernel is not None:
+            # A block's products and what is done with them depend on each other.
+            busy["MXU"] = passes / chip.flops + vpu
+            slow = max(busy["MXU"] / SLOW, moved / (SLOW * chip.hbm_bandwidth)) + LAUNCH
         bound = max(busy, key=busy.get) if max(busy.values()) > LAUNCH else "launch"
         seconds = max(busy.values()) + LAUNCH
-        slow = max(passes / (SLOW * chip.flops), moved / (SLOW * chip.hbm_bandwidth), vpu) + LAUNCH
         result.expected += seconds * runs
         result.upper += max(seconds, by_cycles or slow) * runs
         result.flops += flops * runs
@@ -210,6 +220,19 @@ class _Walk:
         result.seconds_by_bound[bound] += seconds * runs
         self._add(instruction, runs, seconds, flops, moved, bound)
         return seconds - hbm
+
+    def _kernel(self, instruction: Any) -> mosaic.Work | None:
+        """What a Pallas kernel does; what its author says of it, where it cannot be counted."""
+        said = self._module.config(instruction) if instruction.custom_call_target == "tpu_custom_call" else b""
+        if not said:
+            return None
+        config = json.loads(said).get("custom_call_config", {})
+        scalars = tuple(self._module.numbers(o) for o in self._module.operands(instruction))
+        counted = mosaic.work(config["body"], scalars) if "body" in config else None
+        if counted is None and "cost_estimate" in config:
+            said = {name: float(amount) for name, amount in config["cost_estimate"].items()}
+            return mosaic.Work(said_flops=said.get("flops", 0), transcendentals=said.get("transcendentals", 0))
+        return counted
 
     def _is_scalar(self, instruction: Any) -> bool:
         """True for single numbers made of single numbers, such as a loop's count: the scalar core's, beside the rest."""
@@ -324,14 +347,6 @@ def _elements(shape: Any) -> int:
     for d in shape.dimensions:
         total *= d
     return total
-
-
-def _said_cost(instruction: Any) -> dict[str, int]:
-    """What the author of a Pallas kernel says of its work, in its call."""
-    if instruction.custom_call_target != "tpu_custom_call" or not instruction.backend_config:
-        return {}
-    said = json.loads(instruction.backend_config).get("custom_call_config", {}).get("cost_estimate", {})
-    return {name: int(amount) for name, amount in said.items()}
 
 
 def _cycles(instruction: Any) -> int:

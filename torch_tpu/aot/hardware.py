@@ -47,8 +47,16 @@ class Chip:
     ici_axes: int
     ici_wraps: int  # an axis of a multiple of so many chips is a ring
     clock: float  # Hz
+    mxu: int  # rows and columns of a matrix unit
+    mxu_share: float  # of the peak, that large products reach
+    cores: int  # TensorCores, each with a vector unit, of a device
     topology_options: tuple[tuple[str, str], ...]
     source: str
+
+    @property
+    def vector_rate(self) -> float:
+        """Cycles a second of all vector units of a device."""
+        return self.clock * self.cores
 
 
 @dataclass(frozen=True)
@@ -98,6 +106,9 @@ def chips() -> dict[str, Chip]:
             ici_axes=row["ici_axes"],
             ici_wraps=row["ici_wraps"],
             clock=row["mxu_ghz"] * 1e9,
+            mxu=row["mxu"],
+            mxu_share=row["mxu_share"],
+            cores=row["cores"] // row["devices"],
             topology_options=tuple(row.get("topology_options", {}).items()),
             source=row["source"],
         )

@@ -1,6 +1,7 @@
 """An optimized HLO module as the estimate reads it: sizes, matrix products, loops, and whose Python line an instruction is."""
 
 import math
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,7 @@ _BITS = {
 _F32, _F64, _TUPLE = 11, 12, 13
 _HIGH, _HIGHEST = 1, 2
 HBM = 0
+_COPIES = {"copy", "bitcast", "copy-start", "copy-done"}
 
 
 @dataclass(frozen=True)
@@ -181,8 +183,19 @@ class Module:
             return None
         return max(0, -(-(bound - start) // step))
 
+    def config(self, instruction: Any) -> bytes:
+        """What the compiler was told of an instruction: its own text, or one that the module keeps for several."""
+        if instruction.HasField("shared_config"):
+            return self.proto.shared_configs[instruction.shared_config.index]
+        return instruction.backend_config
+
+    def numbers(self, instruction: Any) -> tuple[int, ...] | None:
+        """What an instruction holds, if it is a constant of integers or a copy of one."""
+        source = self._source(instruction)
+        return _integers(source.literal) if source.opcode == "constant" else None
+
     def _source(self, instruction: Any) -> Any:
-        while instruction.opcode in ("copy", "bitcast") and instruction.operand_ids:
+        while instruction.opcode in _COPIES and instruction.operand_ids:
             instruction = self.operands(instruction)[0]
         return instruction
 
@@ -220,6 +233,15 @@ def _hits(shift: int, stride: int, base: int, span: int, out: int) -> int:
         if (shift + o * stride) % base == 0:
             return (last - o) // period + 1
     return 0
+
+
+def _integers(literal: Any) -> tuple[int, ...] | None:
+    if literal.s8s:
+        return struct.unpack(f"{len(literal.s8s)}b", literal.s8s)
+    if literal.s16s:
+        return struct.unpack(f"<{len(literal.s16s) // 2}h", literal.s16s)
+    found = next((v for v in (literal.s32s, literal.s64s, literal.u32s, literal.u64s, literal.u8s) if v), None)
+    return None if found is None else tuple(found)
 
 
 def _integer(literal: Any) -> int | None:

@@ -16,7 +16,7 @@ _SCHEMA = {
     "Tile": "dimensions:1:int64*",
     "Layout": "minor_to_major:1:int64* tiles:6:Tile* memory_space:8:int64",
     "Shape": "element_type:2:int32 dimensions:3:int64* tuple_shapes:4:Shape* layout:5:Layout",
-    "Literal": "preds:2:bool* s32s:4:int32* s64s:5:int64* u32s:6:uint32* u64s:7:uint64*",
+    "Literal": "preds:2:bool* u8s:3:bytes s32s:4:int32* s64s:5:int64* u32s:6:uint32* u64s:7:uint64* s8s:15:bytes s16s:17:bytes",
     "Metadata": "op_name:2:string source_file:3:string source_line:4:int32 stack_frame_id:15:int32",
     "WindowDimension": "size:1:int64 stride:2:int64 padding_low:3:int64 padding_high:4:int64 "
     "window_dilation:5:int64 base_dilation:6:int64",
@@ -29,12 +29,13 @@ _SCHEMA = {
     "ReplicaGroup": "replica_ids:1:int64*",
     "IotaGroups": "count:1:int64 size:2:int64",
     "DeviceList": "replica_groups:1:ReplicaGroup* iota:2:IotaGroups",
+    "SharedConfig": "index:2:int64",
     "Instruction": "name:1:string opcode:2:string shape:3:Shape metadata:7:Metadata literal:8:Literal "
     "parameter_number:9:int64 tuple_index:13:int64 dimensions:14:int64* window:15:Window "
     "convolution_dimensions:16:ConvolutionDimensions custom_call_target:28:string dot_dimensions:30:DotDimensions "
     "id:35:int64 operand_ids:36:int64* called_computation_ids:38:int64* backend_config:43:bytes "
     "replica_groups:49:ReplicaGroup* device_list:87:DeviceList feature_group_count:50:int64 precision:51:Precision "
-    "batch_group_count:58:int64 comparison_direction:63:string",
+    "batch_group_count:58:int64 comparison_direction:63:string shared_config:99:SharedConfig",
     "Computation": "name:1:string instructions:2:Instruction* id:5:int64 root_id:6:int64",
     "Sequence": "instruction_ids:1:int64*",
     "Schedule": "sequences:1:Sequence%",
@@ -42,7 +43,7 @@ _SCHEMA = {
     "StackFrame": "file_location_id:1:int32 parent_frame_id:2:int32",
     "StackFrames": "file_names:1:string* function_names:2:string* file_locations:3:FileLocation* stack_frames:4:StackFrame*",
     "Module": "name:1:string entry_name:2:string computations:3:Computation* entry_id:6:int64 schedule:7:Schedule "
-    "stack_frames:17:StackFrames",
+    "stack_frames:17:StackFrames shared_configs:22:bytes*",
     "ModuleWithConfig": "hlo_module:1:Module",
     "Assigned": "logical_buffer_id:1:int64 offset:2:int64 size:3:int64",
     "Allocation": "index:1:int64 size:2:int64 is_thread_local:3:bool is_entry_parameter:5:bool parameter_number:6:int64 "
