@@ -18,7 +18,9 @@ from torch_tpu.aot.estimate import estimate
 from torch_tpu.aot.hardware import parse
 from torch_tpu.aot.hlo import Module
 from torch_tpu.aot.sharding import spread
+from torch_tpu.aot.sharding.cut import Piece, along
 from torch_tpu.aot.sharding.tensor_parallel import tensor_parallel
+from torch_tpu.aot.sharding.text import functions_of
 
 TOKENS, WIDTH, INNER, VOCABULARY = 256, 1024, 2048, 4096
 COLUMNS, ROWS = 0, 1  # of torch.nn.Linear's weight: dimensions of output and input features
@@ -131,10 +133,12 @@ def test_fused_and_tied_weights():
     assert found == {"tokens.weight": (0, 4), "qkv.weight": (1, 4), "qkv.bias": (0, 4), "out.weight": (0, 4)}
 
 
-def test_encoder_layers_of_pytorch():
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_encoder_layers_of_pytorch(batch_first):
     with torch.device("meta"):
-        net = torch.nn.TransformerEncoderLayer(512, 8, 2048, dropout=0.0, batch_first=True)
-    found = cuts(net, torch.empty(2, TOKENS, 512, device="meta"), train=True)
+        net = torch.nn.TransformerEncoderLayer(512, 8, 2048, dropout=0.0, batch_first=batch_first)
+        x = torch.empty(2, TOKENS, 512)
+    found = cuts(net, x if batch_first else x.transpose(0, 1).contiguous(), train=True)
     assert found["self_attn.in_proj_weight"] == (COLUMNS, 4)
     assert found["self_attn.out_proj.weight"] == (ROWS, 4)
     assert (found["linear1.weight"], found["linear2.weight"]) == ((COLUMNS, 4), (ROWS, 4))
@@ -174,6 +178,49 @@ def test_a_weight_whose_result_is_added_to_what_is_whole_stays_whole():
     with torch.device("meta"):
         found = cuts(Residual(), torch.empty(8, 512), train=True)
     assert found == {"inner.weight": (COLUMNS, 4), "outer.weight": (ROWS, 4)}
+
+
+# --- a cut, followed
+
+
+def test_a_cut_by_heads_goes_through_reshapes_and_transposes():
+    features = along(1, (10, 512), "w")
+    assert features.digits == ((1, 512),)
+    heads = features.with_pieces([Piece(1, 1, 8)], (10, 8, 64))
+    assert heads.digits == ((64, 8),)
+    assert heads.pieces((10, 512)) == [Piece(1, 64, 8)]
+    assert heads.pieces((10, 4, 2, 64)) == [Piece(1, 1, 4), Piece(2, 1, 2)]
+    moved = heads.moved((10, 8, 64), (8, 10, 64), {0: 1, 1: 0, 2: 2})
+    assert moved.digits == ((640, 8),)
+    # Of a dimension that is the batch and the heads, the heads are cut.
+    assert moved.pieces((80, 64)) == [Piece(0, 10, 8)]
+
+
+def test_a_slice_of_a_cut_dimension_is_cut_and_an_element_is_not():
+    features = along(1, (10, 1536), "w")
+    assert features.moved((10, 1536), (10, 512), {0: 0, 1: 1}).digits == ((1, 512),)
+    assert features.moved((10, 1536), (10, 1), {0: 0, 1: 1}) is None
+    assert features.moved((10, 1536), (10,), {0: 0}) is None
+
+
+def test_operations_are_read_with_their_attributes_and_regions():
+    text = """module @program {
+func.func public @main(%0: tensor<4x8xf32> loc("x.weight"), %1: tensor<f32>) -> (tensor<4xf32>) {
+  %5 = "stablehlo.reduce"(%0, %1) <{dimensions = array<i64: 1>}> ({
+  ^bb0(%2: tensor<f32>, %3: tensor<f32>):
+  %4 = "stablehlo.add"(%2, %3) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+  "stablehlo.return"(%4) : (tensor<f32>) -> ()
+  }) : (tensor<4x8xf32>, tensor<f32>) -> tensor<4xf32> loc(#loc0)
+  return %5 : tensor<4xf32>
+}
+}
+"""
+    main = functions_of(text)["main"]
+    assert (main.arguments, main.argument_dims, main.returned) == (["%0", "%1"], [(4, 8), ()], ["%5"])
+    reduce = main.operations[0]
+    assert (reduce.name, reduce.operands, reduce.integers("dimensions")) == ("reduce", ["%0", "%1"], (1,))
+    assert (reduce.operand_dims, reduce.result_dims) == ([(4, 8), ()], [(4,)])
+    assert reduce.regions[0].returned == ["%4"]
 
 
 # --- heads and sizes that do not divide

@@ -319,7 +319,7 @@ class Flow:
         known = weight.name in self._found.dim
         if summed and not self._scouting:
             dim = over[at][over[1 - at].index(summed[0].dim)]
-            if summed[0].inner * summed[0].size != op.operand_dims[at][dim]:
+            if not known and summed[0].inner * summed[0].size != op.operand_dims[at][dim]:
                 self._doubt(_HEADS, given.weights)
             if not known and weight.name in self._found.heads and not given.blocks:
                 self._doubt(_BEFORE_HEADS, given.weights)
