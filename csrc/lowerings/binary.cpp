@@ -59,6 +59,11 @@ Value lower_add_relu(Emitter& e, const Call& c) {
   return e.convert(e.maximum(sum_of(e, c, "self", "other", false, dtype), 0), dtype);
 }
 
+// PyTorch's Meta kernels know the Tensor overload alone.
+std::vector<Type> add_relu_type(const Call& c) {
+  return {c.tensor("self").type.with(c.common_dtype(Promote::kDefault, {"self", "other"}))};
+}
+
 Value product(Emitter& e, const Value& a, const Value& b) {
   return is_bool(a) ? e.logical_and(a, b) : e.multiply(a, b);
 }
@@ -156,7 +161,6 @@ void add_binary(Table& t) {
     t.add("aten::add" + overload, lower_add);
     t.add("aten::sub" + overload, lower_sub);
     t.add("aten::rsub" + overload, lower_rsub);
-    t.add("aten::_add_relu" + overload, lower_add_relu);
     add_arithmetic(t, "aten::mul" + overload, product);
     add_arithmetic(t, "aten::div" + overload, quotient, Promote::kIntToFloat);
     t.add("aten::div" + overload + "_mode", lower_div_mode);
@@ -169,6 +173,8 @@ void add_binary(Table& t) {
     }
   }
   add_math(t, "aten::remainder.Scalar_Tensor", modulo, "self", "other", Promote::kDefault);
+  t.add("aten::_add_relu.Tensor", lower_add_relu);
+  t.add("aten::_add_relu.Scalar", lower_add_relu).with_shape(add_relu_type).in_format_of({"self"});
   add_arithmetic(t, "aten::floor_divide", floor_quotient);
   add_arithmetic(t, "aten::floor_divide.Scalar", floor_quotient);
   t.binary("aten::maximum", "maximum");
