@@ -480,7 +480,7 @@ void RowKernel::move_host_tensors(Stack& stack, int device) const {
     IValue& value = stack[base + i];
     if (variant_.kinds[i] == ArgumentKind::kTensor && value.isTensor() && i > 0) {
       value = moved(value.toTensor());
-    } else if (variant_.kinds[i] == ArgumentKind::kTensorList && value.isList()) {
+    } else if (variant_.kinds[i] == ArgumentKind::kTensorList && value.isList() && !value.isTensorList()) {
       c10::List<std::optional<at::Tensor>> list;
       for (const IValue& element : value.toListRef()) {
         list.push_back(element.isNone() ? std::optional<at::Tensor>() : moved(element.toTensor()));

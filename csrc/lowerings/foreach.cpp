@@ -67,6 +67,23 @@ Argument number_at(Emitter& e, const Value& vector, int64_t i) {
   return NumberArgument{std::numeric_limits<double>::quiet_NaN(), e.convert(element, at::kDouble)};
 }
 
+// PyTorch's Meta kernel looks at the numbers themselves.
+std::vector<Type> ternary_types(const Call& c, const std::vector<Passed>& tensors) {
+  const Values self = c.tensors("self");
+  const size_t others[] = {c.tensors("tensor1").size(), c.tensors("tensor2").size()};
+  TORCH_CHECK(self.size() == others[0] && self.size() == others[1],
+              "Tensor lists must have the same number of tensors, got ", self.size(), ", ", others[0], " and ",
+              others[1]);
+  std::vector<Type> types;
+  for (const auto i : c10::irange(self.size())) {
+    const Call one = c.element(i, tensors, self[i].type);
+    Dims dims = self[i].dims();
+    for (const char* name : {"tensor1", "tensor2"}) dims = broadcast_dims(dims, one.tensor(name).dims());
+    types.emplace_back(one.common_dtype(Promote::kDefault, {"self", "tensor1", "tensor2"}), dims);
+  }
+  return types;
+}
+
 // addcmul and addcdiv.
 void add_ternary_each(Table& t, const std::string& op) {
   const std::string row = "aten::" + op;
@@ -80,16 +97,24 @@ void add_ternary_each(Table& t, const std::string& op) {
   add_each(t, name + ".Scalar", row, with(pass("value", "value")));
   add_each(t, name + ".ScalarList", row, with(pass("value", "scalars")));
   // One vector of numbers, which PyTorch asks to be on the CPU.
-  t.add(name + ".Tensor", [lower = t.find(row).lower, tensors](Emitter& e, const Call& c) {
-     const Value scalars = c.tensor("scalars");
-     Values results;
-     for (const auto i : c10::irange(c.num_results())) {
-       std::vector<Passed> arguments = tensors;
-       arguments.push_back(pass_constant("value", number_at(e, scalars, static_cast<int64_t>(i))));
-       results.push_back(lower(e, c.element(i, arguments, c.result(i)))[0]);
-     }
-     return results;
-   }).takes_host_indices();
+  const auto by_vector = [lower = t.find(row).lower, tensors, op](Emitter& e, const Call& c) {
+    const Value scalars = c.tensor("scalars");
+    TORCH_CHECK(scalars.rank() == 1 && scalars.dim(0) == static_cast<int64_t>(c.num_results()), "_foreach_", op,
+                ": got ", scalars.type, " for scalars; expected a vector of ", c.num_results(),
+                ", a number for each tensor.");
+    Values results;
+    for (const auto i : c10::irange(c.num_results())) {
+      TORCH_CHECK(op != "addcdiv" || !c10::isIntegralType(c.result(i).dtype, /*includeBool=*/true),
+                  "Integer division with addcdiv is not supported; got ", c.result(i), ".");
+      std::vector<Passed> arguments = tensors;
+      arguments.push_back(pass_constant("value", number_at(e, scalars, static_cast<int64_t>(i))));
+      results.push_back(lower(e, c.element(i, arguments, c.result(i)))[0]);
+    }
+    return results;
+  };
+  t.add(name + ".Tensor", by_vector)
+      .with_shape([tensors](const Call& c) { return ternary_types(c, tensors); })
+      .takes_host_indices();
 }
 
 Values lower_foreach_clone(Emitter&, const Call& c) { return c.tensors("self"); }
