@@ -133,6 +133,20 @@ Values lower_native_batch_norm_legit_no_training(Emitter& e, const Call& c) {
 
 Values lower_batch_norm_with_update(Emitter& e, const Call& c) { return batch_norm(e, c, true, true, true); }
 
+// The running statistics after are results, in the dtype that PyTorch's Meta kernels give them.
+Values as_results(Emitter& e, const Call& c, Values values) {
+  for (const auto i : c10::irange(values.size())) values[i] = e.convert(values[i], c.result(i).dtype);
+  return values;
+}
+
+Values lower_native_batch_norm_legit_functional(Emitter& e, const Call& c) {
+  return as_results(e, c, lower_native_batch_norm(e, c));
+}
+
+Values lower_batch_norm_with_update_functional(Emitter& e, const Call& c) {
+  return as_results(e, c, lower_batch_norm_with_update(e, c));
+}
+
 Values lower_batch_norm_with_update_out(Emitter& e, const Call& c) {
   return running_first(batch_norm(e, c, true, true, true, kRunning), 4);
 }
@@ -268,12 +282,12 @@ void add_batch_norm(Table& t) {
   });
   add("aten::_native_batch_norm_legit.no_stats", lower_native_batch_norm_legit_no_stats);
   add("aten::_native_batch_norm_legit_no_training", lower_native_batch_norm_legit_no_training);
-  add("aten::_native_batch_norm_legit_functional", lower_native_batch_norm);
+  add("aten::_native_batch_norm_legit_functional", lower_native_batch_norm_legit_functional);
   add("aten::_batch_norm_with_update", lower_batch_norm_with_update);
   add("aten::_batch_norm_with_update.out", lower_batch_norm_with_update_out).with_shape([](const Call& c) {
     return written_types(c, true);
   });
-  add("aten::_batch_norm_with_update_functional", lower_batch_norm_with_update);
+  add("aten::_batch_norm_with_update_functional", lower_batch_norm_with_update_functional);
   add("aten::_batch_norm_no_update", lower_batch_norm_no_update);
   add("aten::native_batch_norm_backward", lower_native_batch_norm_backward);
   add("aten::batch_norm_backward", lower_batch_norm_backward);
