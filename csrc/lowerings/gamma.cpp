@@ -39,8 +39,8 @@ Value zeta(Emitter& e, const Value& x, const Value& q) {
       });
   const Value rest = e.binary("chlo.zeta", x, state[1]);
   // Where its factors overflow, only the first term is left.
-  const Value overflows =
-      e.logical_and(is_nan(e, rest), e.logical_and(e.unary("is_finite", x), e.unary("is_finite", q)));
+  const Value defined = e.logical_or(e.unary("is_finite", x), e.compare("LE", q, 1));
+  const Value overflows = e.logical_and(is_nan(e, rest), e.logical_and(defined, e.unary("is_finite", q)));
   const Value kept = e.select(overflows, e.power(state[1], e.negate(x)), rest);
   const Value sum = e.add(state[2], kept);
   const Value at_pole = e.logical_and(e.compare("LE", q, 0), e.compare("EQ", q, e.unary("floor", q)));
