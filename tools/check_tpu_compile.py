@@ -2,11 +2,13 @@
 
     python tools/check_tpu_compile.py                 # float32 and bfloat16; resumes where it stopped
     python tools/check_tpu_compile.py --collect       # lower the samples again, after lowerings changed
-    python tools/check_tpu_compile.py --dtypes tests  # the rows that no sample calls, as tests call them
+    python tools/check_tpu_compile.py --dtypes int64,tests  # the rows that those samples do not call
 
 Each row of the lowering table is compiled in up to --programs distinct calls a dtype, as OpInfo's samples
-make them. A crash of the compiler costs one program. The table is torch_tpu/data/tpu_compile.tsv, whose other
-columns stay; what was compiled once is kept in build/tpu_compile and is not compiled again.
+make them. The columns int64 and tests hold only the rows that no column before them has: as OpInfo's samples
+of int64 call them, and as tests do. A crash of the compiler costs one program. The table is
+torch_tpu/data/tpu_compile.tsv, whose other columns stay; what was compiled once is kept in build/tpu_compile and
+is not compiled again.
 """
 
 import argparse
@@ -33,9 +35,11 @@ from torch_tpu.aot.compiler import Compiler  # noqa: E402
 from torch_tpu.aot.errors import CompilerError  # noqa: E402
 from torch_tpu.aot.hardware import Slice, parse  # noqa: E402
 
-COLUMNS = ("float32", "bfloat16", "tests")
+COLUMNS = ("float32", "bfloat16", "int64", "tests")
+FOR_THE_REST = ("int64", "tests")  # made for the rows that no column before has
 TABLE = ROOT / "torch_tpu" / "data" / "tpu_compile.tsv"
 WORK = ROOT / "build" / "tpu_compile"
+CALLS = WORK / "calls.jsonl"
 
 # Tests in one process that call rows of which OpInfo has no sample.
 TESTS = ("compositions", "nn", "numbers", "random", "attention", "order_and_places", "complex")
@@ -45,55 +49,49 @@ def read_lines(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def collect(dtypes: list[str], again: bool) -> list[dict]:
+def collect(dtype: str) -> list[dict]:
     """The calls of every OpInfo entry: {entry, dtype, status, why, calls: [[row, hash], ...]}."""
     import op_check
 
     (WORK / "programs").mkdir(parents=True, exist_ok=True)
-    path = WORK / "calls.jsonl"
-    if again:
-        path.unlink(missing_ok=True)
-    done = {(r["entry"], r["dtype"]): r for r in read_lines(path)}
+    done = {(r["entry"], r["dtype"]): r for r in read_lines(CALLS)}
     worker = JsonWorker([sys.executable, str(HERE / "collect_calls.py"), str(WORK / "programs")], {})
     records = []
-    with path.open("a") as log:
-        for dtype in dtypes:
-            for op in op_check.entries():
-                name = op_check.full_name(op)
-                if not op_check.supported(op, op_check.DTYPES[dtype]):
-                    continue
-                record = done.get((name, dtype))
-                if record is None:
-                    record = {"entry": name, "dtype": dtype, "calls": []} | worker.ask([name, dtype], 300)
-                    print(json.dumps(record), file=log, flush=True)
-                    print(f"{dtype} {name}: {len(record['calls'])} calls {record['why']}", flush=True)
-                records.append(record)
+    with CALLS.open("a") as log:
+        for op in op_check.entries():
+            name = op_check.full_name(op)
+            if not op_check.supported(op, op_check.DTYPES[dtype]):
+                continue
+            record = done.get((name, dtype))
+            if record is None:
+                record = {"entry": name, "dtype": dtype, "calls": []} | worker.ask([name, dtype], 300)
+                print(json.dumps(record), file=log, flush=True)
+                print(f"{dtype} {name}: {len(record['calls'])} calls {record['why']}", flush=True)
+            records.append(record)
     worker.close()
     return records
 
 
 def collect_from_tests() -> list[dict]:
-    """The calls that TESTS make of rows that no sample calls, as ``collect`` gives them."""
+    """The calls that TESTS make, as ``collect`` gives them."""
     folder = WORK / "programs"
     folder.mkdir(parents=True, exist_ok=True)
-    called = {row for row, cells in columns().items() if set(cells) - {"tests"}}
-    calls = []
+    records = []
     for test in TESTS:
         with tempfile.TemporaryDirectory(prefix="torch_tpu_calls_") as dumps:
             command = [sys.executable, "-m", "pytest", "-q", "-n", "0", f"tests/test_{test}.py"]
             subprocess.run(command, cwd=ROOT, env=os.environ | {"TORCH_TPU_DUMP_CALLS": dumps}, check=False)
-            calls += [call for call in new_calls(Path(dumps), folder) if call[0] not in called]
-    return [{"entry": "tests", "dtype": "tests", "status": "ok", "why": "", "calls": calls}]
+            calls = new_calls(Path(dumps), folder)
+        records.append({"entry": test, "dtype": "tests", "status": "ok", "why": "", "calls": calls})
+    return records
 
 
-def chosen(records: list[dict], limit: int) -> dict[tuple[str, str], list[str]]:
-    """(row, dtype of the entry) -> hashes of its programs, the first ``limit`` distinct ones."""
-    programs: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for record in records:
-        for row, program in record["calls"]:
-            known = programs[row, record["dtype"]]
-            if program not in known and len(known) < limit:
-                known.append(program)
+def chosen(records: list[dict], limit: int, known: set[str]) -> dict[str, list[str]]:
+    """row -> hashes of its programs, the first ``limit`` distinct ones; without the rows that are ``known``."""
+    programs: dict[str, list[str]] = defaultdict(list)
+    for row, program in (call for record in records for call in record["calls"]):
+        if row not in known and program not in programs[row] and len(programs[row]) < limit:
+            programs[row].append(program)
     return programs
 
 
@@ -136,11 +134,18 @@ def columns() -> dict[str, dict[str, str]]:
     """What the table says: row -> column -> cell, but for `-`."""
     if not TABLE.exists():
         return {}
+    tpu_compilation.cache_clear()
     table = tpu_compilation()
     return {
         row: {column: cell for column, cell in zip(table.dtypes, cells, strict=True) if cell != "-"}
         for row, cells in table.rows.items()
     }
+
+
+def rows_before(column: str) -> set[str]:
+    """The rows that some column before ``column`` has."""
+    before = COLUMNS[: COLUMNS.index(column)]
+    return {row for row, cells in columns().items() if any(c in cells for c in before)}
 
 
 def cell_of(answers: list[dict]) -> str:
@@ -150,19 +155,23 @@ def cell_of(answers: list[dict]) -> str:
     return f"{bad[0]['status']} {len(bad)} of {len(answers)}: {reason(bad[0]['why'])}"
 
 
-def write_table(programs: dict[tuple[str, str], list[str]], results: dict[str, dict], target: str, dtypes) -> None:
-    """A line a row: its name, then for each dtype `ok <programs>`, `-` (no sample calls it), or the refusal."""
+def write_table(column: str, programs: dict[str, list[str]], results: dict[str, dict], target: str) -> None:
+    """A line a row: its name, then for each column `ok <programs>`, `-` (nothing calls it), or the refusal."""
     names = {op.row for op in ops() if op.row}
-    table = {row: {c: cell for c, cell in cells.items() if c not in dtypes} for row, cells in columns().items()}
-    for (row, dtype), hashes in programs.items():
-        table.setdefault(row, {})[dtype] = cell_of([results[p] for p in hashes])
+    table = {row: {c: cell for c, cell in cells.items() if c != column} for row, cells in columns().items()}
+    for row, hashes in programs.items():
+        table.setdefault(row, {})[column] = cell_of([results[p] for p in hashes])
+    for cells in table.values():
+        for c in set(cells) & set(FOR_THE_REST):
+            if any(earlier in cells for earlier in COLUMNS[: COLUMNS.index(c)]):
+                del cells[c]
     table = {row: cells for row, cells in table.items() if cells and row in names}
     heads = [c for c in COLUMNS if any(c in cells for cells in table.values())]
     lines = [
         f"# What the TPU compiler says to the lowering of each row: libtpu {metadata.version('libtpu')}, {target}, no TPU.",
         "# Made by tools/check_tpu_compile.py. A cell: `ok <distinct programs>`, `-` (no OpInfo sample of that dtype",
-        "# calls the row; `tests`: no test, or a sample does), or `<refused|oom|crashed> <how many> of <programs>: <the",
-        "# compiler's reason>`.",
+        "# calls the row, or for `tests` no test), or `<refused|oom|crashed> <how many> of <programs>: <the compiler's",
+        "# reason>`. int64 and tests hold only the rows that no column to their left has.",
         "\t".join(["row", *heads]),
         *("\t".join([row, *(table[row].get(c, "-") for c in heads)]) for row in sorted(table)),
     ]
@@ -178,17 +187,21 @@ def main() -> int:
     parser.add_argument("--timeout", type=float, default=300, help="seconds a program")
     parser.add_argument("--collect", action="store_true", help="lower the samples again")
     args = parser.parse_args()
-    dtypes = args.dtypes.split(",")
+    asked = args.dtypes.split(",")
+    if unknown := set(asked) - set(COLUMNS):
+        parser.error(f"--dtypes {args.dtypes}: no column is named {', '.join(sorted(unknown))}; expected {COLUMNS}.")
     target = parse(args.target)
-    records = collect([d for d in dtypes if d != "tests"], args.collect) if dtypes != ["tests"] else []
-    if "tests" in dtypes:
-        records += collect_from_tests()
-    programs = chosen(records, args.programs)
-    distinct = list(dict.fromkeys(p for dtype in dtypes for key, ps in programs.items() if key[1] == dtype for p in ps))
-    results = compile_all(distinct, target, args.timeout)
-    write_table(programs, results, target.name, dtypes)
-    refused = [row for (row, _), ps in programs.items() if any(results[p]["status"] != "ok" for p in ps)]
-    print(f"{len(programs)} (row, dtype) pairs, {len(distinct)} programs; not compiled in full: {len(refused)}")
+    if args.collect:
+        CALLS.unlink(missing_ok=True)
+    for column in [c for c in COLUMNS if c in asked]:
+        records = collect_from_tests() if column == "tests" else collect(column)
+        known = rows_before(column) if column in FOR_THE_REST else set()
+        programs = chosen(records, args.programs, known)
+        distinct = list(dict.fromkeys(p for hashes in programs.values() for p in hashes))
+        results = compile_all(distinct, target, args.timeout)
+        write_table(column, programs, results, target.name)
+        refused = [row for row, hashes in programs.items() if any(results[p]["status"] != "ok" for p in hashes)]
+        print(f"{column}: {len(programs)} rows, {len(distinct)} programs; not compiled in full: {len(refused)} rows")
     return 0
 
 

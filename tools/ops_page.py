@@ -88,8 +88,9 @@ def compiled(every: list[Op]) -> list[str]:
     table = tpu_compilation()
     rows = {op.row for op in every if op.row}
     lines = [
-        f"Compiler: {table.compiler}. For each row, the distinct calls that OpInfo's samples make, up to three a dtype, "
-        "and for rows that none calls those that the tests make, are compiled (`tools/check_tpu_compile.py`); the table is "
+        f"Compiler: {table.compiler}. For each row, the distinct calls that OpInfo's samples of float32 and bfloat16 make, "
+        "up to three a dtype, are compiled; for rows that none of them calls, those of int64 samples; and for rows that no "
+        "sample calls, those that the tests make (`tools/check_tpu_compile.py`). The table is "
         "`torch_tpu/data/tpu_compile.tsv`. Compiling says nothing about values.",
         "",
         "| calls of | rows called | all programs compile | share |",
@@ -102,9 +103,15 @@ def compiled(every: list[Op]) -> list[str]:
         for row, cell in bad.items():
             refused[row, cell].append(dtype)
         good = len(cells) - len(bad)
-        calls = "tests" if dtype == "tests" else f"{dtype} samples"
+        calls = {"tests": "tests, of rows that no sample calls", "int64": "int64 samples, of other rows"}.get(
+            dtype, f"{dtype} samples"
+        )
         lines.append(f"| {calls} | {len(cells)} | {good} | {100 * good / max(1, len(cells)):.1f} % |")
-    lines += ["", f"{len(rows - set(table.rows))} of the {len(rows)} rows are called by none of these."]
+    rest = sorted(rows - set(table.rows))
+    lines += [
+        "",
+        f"{len(rest)} of the {len(rows)} rows are called by none of these" + (f": {code(rest)}." if rest else "."),
+    ]
     lines += ["", "What does not compile:" if refused else "No program was refused."]
     lines += [""] if refused else []
     lines += [f"- `{short(row)}` ({', '.join(dtypes)}): {cell}" for (row, cell), dtypes in sorted(refused.items())]
