@@ -180,6 +180,35 @@ def test_a_weight_whose_result_is_added_to_what_is_whole_stays_whole():
     assert found == {"inner.weight": (COLUMNS, 4), "outer.weight": (ROWS, 4)}
 
 
+class Cached(torch.nn.Module):
+    """Attention of new tokens to those before, whose keys and values are updated in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.out = (torch.nn.Linear(512, 512, bias=False) for _ in range(2))
+        self.key, self.value = (torch.nn.Linear(512, 256, bias=False) for _ in range(2))
+        self.register_buffer("keys", torch.zeros(2, 4, 128, 64))
+        self.register_buffer("values", torch.zeros(2, 4, 128, 64))
+
+    def forward(self, x, at):
+        made = (self.query(x), self.key(x), self.value(x))
+        q, k, v = (t.unflatten(-1, (-1, 64)).transpose(1, 2) for t in made)
+        self.keys.index_copy_(2, at, k)
+        self.values.index_copy_(2, at, v)
+        mixed = F.scaled_dot_product_attention(q, self.keys, self.values, enable_gqa=True)
+        return x + self.out(mixed.transpose(1, 2).flatten(2))
+
+
+def test_a_cache_of_keys_is_cut_by_its_heads():
+    with torch.device("meta"):
+        net, x, at = Cached(), torch.empty(2, 1, 512), torch.empty(1, dtype=torch.int64)
+    program = record(net, x, at)[-1]
+    plan = tensor_parallel([program], 4)
+    hows = dict(zip((a.name for a in program.arguments), plan.cuts(program).arguments, strict=True))
+    assert hows["keys"] == hows["values"] == "{devices=[1,4,1,1]<=[4]}"
+    assert not plan.notes
+
+
 # --- a cut, followed
 
 

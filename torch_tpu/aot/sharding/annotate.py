@@ -10,6 +10,7 @@ from torch_tpu.aot.sharding.text import TYPE, Dims, dims_of
 _CALL = re.compile(
     r'^  (?P<names>%\d+(?:, %\d+)*) = "func\.call"\((?P<operands>[^)]*)\)(?P<rest>.*) -> (?P<types>\(?.*?\)?)(?P<loc> loc\(#loc\d+\))?$'
 )
+_MAIN = "func.func public @main("
 _FUNCTION = re.compile(r"^func\.func (?:private|public) @([\w.]+)\(")
 _NARROW_PRODUCT = re.compile(
     r'^  (?P<name>%\d+) = (?P<product>"stablehlo\.dot_general"\(.*) : '
@@ -61,8 +62,9 @@ def _header(header: str, arguments: list[str], results: list[str]) -> str:
     return f"{start}({', '.join(given)}) -> ({', '.join(returned)}) {{"
 
 
-def _aliases(header: str) -> dict[int, int]:
-    """Result -> the argument whose buffer it gets."""
+def aliases(module: str) -> dict[int, int]:
+    """Result of main -> the argument whose buffer it gets."""
+    header = next(line for line in module.splitlines() if line.startswith(_MAIN))
     pieces = re.split(r", (?=%\d+: )", header.partition("(")[2].partition(") -> (")[0])
     found = {}
     for i, piece in enumerate(pieces):
@@ -72,16 +74,15 @@ def _aliases(header: str) -> dict[int, int]:
 
 
 def _lines(program: Program, cuts: Cuts) -> Iterator[str]:
-    in_main, function = False, ""
+    in_main, function, given = False, "", aliases(program.module)
     constrained: dict[str, str] = {}
     rename = lambda text: re.sub(r"%\d+", lambda m: constrained.get(m[0], m[0]), text)  # noqa: E731
     for line in program.module.splitlines():
         if found := _FUNCTION.match(line):
             function = found[1]
-        if line.startswith("func.func public @main("):
+        if line.startswith(_MAIN):
             in_main = True
-            aliases = _aliases(line)
-            results = [cuts.arguments[aliases[i]] if i in aliases else how for i, how in enumerate(cuts.results)]
+            results = [cuts.arguments[given[i]] if i in given else how for i, how in enumerate(cuts.results)]
             yield _header(line, cuts.arguments, results)
         elif in_main and line == "}":
             in_main = False

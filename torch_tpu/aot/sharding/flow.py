@@ -257,7 +257,13 @@ class Flow:
         return self._moved(op, table, rows) if isinstance(table, Cut) else WHOLE
 
     def _scatter(self, op: Operation, states: list[State]) -> State:
-        return states[0] if isinstance(states[0], Cut) else WHOLE
+        """Rows written into an array, which may be zeros so far."""
+        if isinstance(states[0], Cut):
+            return states[0]
+        gone = {*op.integers("inserted_window_dims"), *op.integers("input_batching_dims")}
+        rows = [d for d in range(len(op.operand_dims[0])) if d not in gone]
+        to = dict(zip(op.integers("update_window_dims"), rows, strict=True))
+        return self._moved(op, states[2], to, 2) if isinstance(states[2], Cut) and len(states) == 3 else WHOLE
 
     # --- products
 

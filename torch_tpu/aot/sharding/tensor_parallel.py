@@ -9,11 +9,11 @@ program's text changes: the numbers are those of one device.
 import math
 import re
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from torch_tpu.aot.errors import CheckError
 from torch_tpu.aot.recording import Argument, Program
-from torch_tpu.aot.sharding.annotate import REPLICATED, Cuts, cut
+from torch_tpu.aot.sharding.annotate import REPLICATED, Cuts, aliases, cut
 from torch_tpu.aot.sharding.cut import Cut
 from torch_tpu.aot.sharding.flow import CONSTANT, SMALL, WHOLE, Flow, Found, State, Weight
 from torch_tpu.aot.sharding.text import Block, Dims, dims_of, functions_of
@@ -26,7 +26,7 @@ class TensorParallel:
     found: Found
     results: dict[int, list[State]]  # by the program's id
     sums: dict[int, set[str]]
-    notes: list[str]
+    notes: list[str] = field(default_factory=list)
 
     def cuts(self, program: Program) -> Cuts:
         arguments = [self._named(a) if a.name else REPLICATED for a in program.arguments]
@@ -35,6 +35,10 @@ class TensorParallel:
             self._named(r) if r.name else self._computed(dims_of(r.type), states[i] if i < len(states) else WHOLE)
             for i, r in enumerate(program.results)
         ]
+        # What is updated in place, such as a cache of keys, is cut as what it becomes.
+        for result, argument in aliases(program.module).items():
+            if arguments[argument] == REPLICATED:
+                arguments[argument] = results[result]
         return Cuts(arguments, results, narrow_sums=frozenset(self.sums[id(program)]))
 
     def _named(self, array: Argument) -> str:
@@ -83,7 +87,9 @@ def tensor_parallel(programs: list[Program], devices: int) -> TensorParallel:
             f"--shard tp: no weight can be cut among {devices} devices.",
             "It takes products with weights of at least 65,536 elements; heads are not cut. Try fewer devices, or --shard fsdp.",
         )
-    return TensorParallel(found, results, sums, _notes(found))
+    plan = TensorParallel(found, results, sums)
+    hows = [(a.name, how) for p in programs for a, how in zip(p.arguments, plan.cuts(p).arguments, strict=True)]
+    return replace(plan, notes=_notes(found, {name for name, how in hows if how != REPLICATED}))
 
 
 def _parameter(name: str) -> str:
@@ -109,7 +115,7 @@ def _given(program: Program, functions: dict[str, Block]) -> list[State]:
     return states + [CONSTANT] * (len(functions["main"].arguments) - len(states))
 
 
-def _notes(found: Found) -> list[str]:
+def _notes(found: Found, cut_names: set[str]) -> list[str]:
     padded, shared, heads, others = (defaultdict(list) for _ in range(4))
     for name, size in found.size.items():
         if math.prod(size) < SMALL or len(size) < 2 or " of " in name:
@@ -125,7 +131,7 @@ def _notes(found: Found) -> list[str]:
                 ].append(name)
         elif name in found.dim or name in found.whole:
             heads[""].append(name)
-        else:
+        elif name not in cut_names:
             others[""].append(name)
     return [
         *(f"padded from {how}: {_families(names)}" for how, names in padded.items()),
