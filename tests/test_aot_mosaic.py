@@ -1,5 +1,6 @@
 """What kernels do, counted from their programs: JAX lowers them, and nothing runs."""
 
+import base64
 import json
 import re
 from collections import Counter
@@ -58,6 +59,23 @@ def test_a_block_that_stays_is_fetched_once():
     assert found.bytes == (4 + 1 + 4) * 8 * 128 * 4
     assert found.elements == 4 * 8 * 128
     assert found.flops == 0
+
+
+def test_products_of_batches_are_those_of_each():
+    def product(x, y):
+        from jax.experimental import pallas as jax_pallas
+
+        def kernel(left, right, out):
+            out[...] = jax.lax.dot_general(left[...], right[...], (((2,), (1,)), ((0,), (0,))))
+
+        return jax_pallas.pallas_call(kernel, out_shape=jax.ShapeDtypeStruct((3, 8, 256), "float32"))(x, y)
+
+    (body,) = bodies(product, (3, 8, 128), (3, 128, 256), dtype="float32")
+    assert mosaic.work(body, ()).products == Counter({(8, 128, 256): 3})
+
+
+def test_a_kernel_that_cannot_be_read_is_not_counted():
+    assert mosaic.work(base64.b64encode(b"module { nonsense }").decode(), ()) is None
 
 
 def splash():

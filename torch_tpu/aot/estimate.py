@@ -1,10 +1,10 @@
 """The time of a program from its scheduled HLO and published figures of the chip: lower, expected, upper.
 
 Matrix products take the compiler's cycles where it gives them (a full compile), else their operations at the share of
-the peak that its cycles give large ones on such a chip; everything else takes its HBM bytes at 85 % of the bandwidth, or its transcendental functions. A Pallas kernel
-takes its products and its vector work one after the other, as its own program has them. Copies that the compiler made
-asynchronous hide behind other work as far as that leaves HBM idle. Loops count as often as they run. Nothing here was
-measured on a TPU: docs/check.md says what the figures are worth.
+the peak that its cycles give large ones on such a chip; everything else takes its HBM bytes at 85 % of the bandwidth,
+or its transcendental functions. A Pallas kernel takes its products and its vector work one after the other, as its own
+program has them. Copies that the compiler made asynchronous hide behind other work as far as that leaves HBM idle.
+Loops count as often as they run. Nothing here was measured on a TPU: docs/check.md says what the figures are worth.
 """
 
 import json

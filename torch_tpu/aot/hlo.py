@@ -20,6 +20,7 @@ _BITS = {
 _F32, _F64, _TUPLE = 11, 12, 13
 _HIGH, _HIGHEST = 1, 2
 HBM = 0
+_FEW = 1 << 16
 _COPIES = {"copy", "bitcast", "copy-start", "copy-done"}
 
 
@@ -190,9 +191,10 @@ class Module:
         return instruction.backend_config
 
     def numbers(self, instruction: Any) -> tuple[int, ...] | None:
-        """What an instruction holds, if it is a constant of integers or a copy of one."""
+        """What an instruction holds, if it is a constant of few integers or a copy of one."""
         source = self._source(instruction)
-        return _integers(source.literal) if source.opcode == "constant" else None
+        few = source.opcode == "constant" and math.prod(source.shape.dimensions) <= _FEW
+        return _integers(source.literal) if few else None
 
     def _source(self, instruction: Any) -> Any:
         while instruction.opcode in _COPIES and instruction.operand_ids:

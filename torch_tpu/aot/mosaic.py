@@ -20,10 +20,9 @@ MOST_POINTS = 1 << 22  # of a grid
 _MOST_TURNS = 256  # of a loop walked turn by turn; longer ones are counted by their length alone
 
 _TRANSCENDENTAL = {
-    f"math.{name}"
-    for name in ["exp", "exp2", "expm1", "log", "log2", "log1p", "tanh", "rsqrt", "sqrt", "sin", "cos", "powf", "erf"]
-}
-_TRANSCENDENTAL |= {"arith.divf", "tpu.reciprocal"}
+    "math.exp", "math.exp2", "math.expm1", "math.log", "math.log2", "math.log1p", "math.tanh", "math.rsqrt",
+    "math.sqrt", "math.sin", "math.cos", "math.powf", "math.erf", "arith.divf", "tpu.reciprocal",
+}  # fmt: skip
 _COMPARE = [
     operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge,
     operator.lt, operator.le, operator.gt, operator.ge,
@@ -77,7 +76,7 @@ def work(body: str, scalars: tuple[tuple[int, ...] | None, ...]) -> Work | None:
     """Counts a kernel's work.
 
     ``body``: as it stands in a ``tpu_custom_call``. ``scalars``: the numbers of the operands that come first, of those
-    that are constants. None: there is no jaxlib, or the size of the grid is not in the program.
+    that are constants. None: there is no jaxlib, it cannot read the kernel, or the size of the grid is not in it.
     """
     try:
         from jaxlib.mlir import ir
@@ -89,8 +88,11 @@ def work(body: str, scalars: tuple[tuple[int, ...] | None, ...]) -> Work | None:
     context.allow_unregistered_dialects = True
     tpu.register_dialect(context)
     with context, ir.Location.unknown():
-        module = ir.Module.parse(base64.b64decode(body))
-        PassManager.parse("builtin.module(mosaic-serde{serialize=false})").run(module.operation)
+        try:
+            module = ir.Module.parse(base64.b64decode(body))
+            PassManager.parse("builtin.module(mosaic-serde{serialize=false})").run(module.operation)
+        except ir.MLIRError:  # of another version
+            return None
         functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
         named = {ir.StringAttr(f.attributes["sym_name"]).value: f for f in functions}
         return _Kernel(ir, functions[0], named, scalars).work()
@@ -228,11 +230,13 @@ class _Kernel:
             return
         name, shape = op.name, list(op.results[0].type.shape)
         if name in ("tpu.matmul", "vector.contract"):
-            left = list(op.operands[0].type.shape)
-            right = list(op.operands[1].type.shape)
-            # Both have what is contracted, the result has the rest of both; batches are no part of a kernel's products.
-            contracted = math.isqrt(math.prod(left) * math.prod(right) // math.prod(shape))
-            self._found.products[math.prod(left) // contracted, contracted, math.prod(right) // contracted] += times
+            batch = shape[0] if len(shape) > 2 else 1
+            left, right, both = (
+                math.prod(sizes) // batch for sizes in (op.operands[0].type.shape, op.operands[1].type.shape, shape)
+            )
+            # Both operands have what is contracted, the result has the rest of both.
+            contracted = math.isqrt(left * right // both)
+            self._found.products[left // contracted, contracted, right // contracted] += times * batch
         elif name == "vector.multi_reduction":
             self._found.elements += times * math.prod(op.operands[0].type.shape)
         elif name in _TRANSCENDENTAL:
