@@ -41,10 +41,6 @@ at::Tensor empty_memory_format(c10::IntArrayRef size, std::optional<at::ScalarTy
   view.dtype = dtype.value_or(c10::get_default_dtype_as_scalartype());
   view.sizes.assign(size.begin(), size.end());
   view.strides = row_major_strides(size);
-  for (size_t i = size.size(); i-- > 1;) {
-    // A size of 0 counts as 1 in strides, as everywhere in PyTorch.
-    view.strides[i - 1] = view.strides[i] * std::max<int64_t>(size[i], 1);
-  }
   const at::MemoryFormat format = memory_format.value_or(at::MemoryFormat::Contiguous);
   if (format == at::MemoryFormat::ChannelsLast) {
     const auto strides = c10::get_channels_last_strides_2d(size);

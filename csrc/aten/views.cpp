@@ -20,9 +20,7 @@ namespace {
 
 const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef size,
                           std::optional<at::MemoryFormat> memory_format) {
-  Dims strides = row_major_strides(size);
-  for (size_t i = size.size(); i-- > 1;) strides[i - 1] = strides[i] * std::max<int64_t>(size[i], 1);
-  if (self.sizes() != size) resize_to(self, size, strides);
+  if (self.sizes() != size) resize_to(self, size, row_major_strides(size));
   if (memory_format) {
     TORCH_CHECK(*memory_format != at::MemoryFormat::Preserve, "Unsupported memory format", *memory_format);
     self.unsafeGetTensorImpl()->empty_tensor_restride(*memory_format);

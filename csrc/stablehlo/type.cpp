@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <sstream>
 
 namespace torch_tpu {
@@ -88,7 +89,7 @@ Dims row_major_strides(c10::IntArrayRef dims) {
   int64_t stride = 1;
   for (size_t i = dims.size(); i-- > 0;) {
     strides[i] = stride;
-    stride *= dims[i];
+    stride *= std::max<int64_t>(dims[i], 1);  // as everywhere in PyTorch
   }
   return strides;
 }
