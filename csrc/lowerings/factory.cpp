@@ -31,12 +31,17 @@ Value endpoint(Emitter& e, const Call& c, std::string_view name, const Type& typ
   return broadcast_to(e, e.convert(c.tensor(name), type.dtype), type.dims);
 }
 
-// Counted from both ends, so both are exact and the middle is symmetric.
+// Counted from both ends, so both are exact and the middle is symmetric. Between integers, where those are asked for.
 Value evenly_spaced(Emitter& e, const Call& c, const Type& type) {
   const int64_t steps = type.dims[0];
-  const Value start = endpoint(e, c, "start", type);
-  if (steps == 1) return start;
-  const Value end = endpoint(e, c, "end", type);
+  if (steps == 1) return endpoint(e, c, "start", type);
+  const at::ScalarType dtype = c.result().dtype;
+  const auto bound = [&](std::string_view name) {
+    const Value x = endpoint(e, c, name, type);
+    return c10::isIntegralType(dtype, true) ? e.convert(e.convert(x, dtype), type.dtype) : x;
+  };
+  const Value start = bound("start");
+  const Value end = bound("end");
   const Value step = e.divide(e.subtract(end, start), at::Scalar(steps - 1));
   const Type places(at::kInt, type.dims);
   const Value place = e.iota(places, 0);
