@@ -56,6 +56,15 @@ Value lower_baddbmm(Emitter& e, const Call& c) { return e.convert(baddbmm(e, c),
 
 Value lower_baddbmm_dtype(Emitter& e, const Call& c) { return e.convert(baddbmm(e, c), *c.dtype("out_dtype")); }
 
+// PyTorch's Meta kernel does not know this overload's arguments.
+std::vector<Type> baddbmm_dtype_type(const Call& c) {
+  const Value a = c.tensor("batch1");
+  const Value b = c.tensor("batch2");
+  TORCH_CHECK(a.rank() == 3 && b.rank() == 3 && a.dim(0) == b.dim(0) && a.dim(2) == b.dim(1), "tpu: baddbmm: got ",
+              a.type, " and ", b.type, "; expected batches of matrices whose inner sizes agree.");
+  return {Type(*c.dtype("out_dtype"), {a.dim(0), a.dim(1), b.dim(2)})};
+}
+
 Value lower_addbmm(Emitter& e, const Call& c) {
   const Value batch1 = c.tensor("batch1");
   const Value sum = contract(e, batch1, c.tensor("batch2"), {{}, {}, {0, 2}, {0, 1}}, c.precision());
@@ -173,7 +182,7 @@ void add_matmul(Table& t) {
   t.add("aten::addmm.dtype", lower_addmm_dtype);
   t.add("aten::_addmm_activation", lower_addmm_activation);
   t.add("aten::baddbmm", lower_baddbmm);
-  t.add("aten::baddbmm.dtype", lower_baddbmm_dtype);
+  t.add("aten::baddbmm.dtype", lower_baddbmm_dtype).with_shape(baddbmm_dtype_type);
   t.add("aten::addbmm", lower_addbmm);
   t.add("aten::mv", lower_mv);
   t.add("aten::addmv", lower_addmv);
