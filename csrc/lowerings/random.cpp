@@ -243,9 +243,12 @@ Values lower_fused_dropout(Emitter& e, const Call& c) {
 
 void add_random(Table& t) {
   t.add("aten::uniform", lower_uniform).draws_random();
-  for (const char* name : {"aten::normal_", "aten::normal_functional", "aten::normal.out"}) {
-    t.add(name, lower_normal).draws_random();
-  }
+  t.add("aten::normal_", lower_normal).draws_random();
+  t.add("aten::normal_functional", lower_normal).draws_random();
+  // PyTorch's Meta kernel takes this overload for one that is told its size.
+  t.add("aten::normal.out", lower_normal).draws_random().with_shape([](const Call& c) {
+    return std::vector<Type>{c.tensor("self").type};
+  });
   for (const char* form : {"Tensor_float", "float_Tensor", "Tensor_Tensor"}) {
     t.add(std::string("aten::normal.") + form, lower_normal_tensors).draws_random();
   }
