@@ -161,3 +161,13 @@ def test_conjugated_views_are_written_through():
     calls.add("conj", write, data(3, 3))
     calls.add("conj of a real", lambda x: (x.conj(), x.is_conj()), torch.ones(2))
     assert calls.finish() == 2
+
+
+def test_conjugates_in_place_and_into_given_tensors():
+    calls = Comparison()
+    for dtype in (torch.complex64, torch.complex128, torch.float32):
+        z = data(3, 4, dtype=dtype)
+        calls.add(f"in place {dtype}", lambda z: z.clone().conj_physical_(), z)
+        calls.add(f"in place of a view {dtype}", lambda z: z.clone().t()[1:].conj_physical_(), z)
+        calls.add(f"out {dtype}", lambda z: torch.conj_physical(z, out=torch.zeros_like(z)), z)
+    assert calls.finish() == 9

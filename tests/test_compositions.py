@@ -69,6 +69,22 @@ def test_norms_and_pools_in_their_out_forms():
     assert_close(out.cpu(), torch.nn.functional.adaptive_avg_pool3d(y, [2, 3, 2]))
 
 
+def test_compressed_indices():
+    rows = torch.tensor([0, 0, 1, 3, 3, 3])
+    for int32 in (False, True):
+        starts = same(torch._convert_indices_from_coo_to_csr, rows, 5, out_int32=int32)
+        same(torch._convert_indices_from_coo_to_csr, rows[:0], 5, out_int32=int32)
+        columns = torch.tensor([1, 2, 0, 0, 1, 2])
+        for transpose in (False, True):
+            same(aten._convert_indices_from_csr_to_coo, starts, columns, out_int32=int32, transpose=transpose)
+
+
+def test_stacks_of_one_size():
+    parts = [torch.randn(2, 3) for _ in range(3)]
+    for dim in (0, 1, 2, -1):
+        same(aten._stack, parts, dim)
+
+
 def test_ctc_loss_with_lengths_in_tensors():
     torch.manual_seed(0)
     log_probs = torch.randn(6, 2, 4).log_softmax(-1)

@@ -155,6 +155,34 @@ def test_a_padded_encoder_in_evaluation():
     torch.testing.assert_close(actual[~PADDED], expected[~PADDED], rtol=1e-4, atol=1e-4)
 
 
+# PyTorch's mask types: of queries and keys, of keys, of all
+MASKS = {
+    "none": (None, None),
+    "causal": (torch.ones(5, 5, dtype=torch.bool).triu(1), 0),
+    "padded": (PADDED, 1),
+    "all": (torch.rand(2, 2, 5, 5, generator=torch.Generator().manual_seed(0)) > 0.7, 2),
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_whole_attention_blocks(mask):
+    """What nn.MultiheadAttention calls in evaluation."""
+    hidden, kind = MASKS[mask]
+    x = r(2, 5, 8)
+    weights = r(24, 8), r(24), r(8, 8), r(8)
+    for options in ({"need_weights": False}, {}, {"average_attn_weights": False}):
+
+        def attend(device, options=options):
+            given = [None if t is None else t.to(device) for t in (x, *weights, hidden)]
+            return torch._native_multi_head_attention(
+                *given[:1] * 3, 8, 2, *given[1:5], given[5], **options, mask_type=kind
+            )
+
+        actual, expected = attend("tpu"), attend("cpu")
+        assert (actual[1] is None) == (expected[1] is None)
+        assert_same([t for t in actual if t is not None], [t for t in expected if t is not None])
+
+
 class Called(TorchDispatchMode):
     """Names of the ops that reached the device."""
 

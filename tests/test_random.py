@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from comparison import Comparison
 from scipy import stats
 
 import torch_tpu
@@ -156,6 +157,8 @@ CONTINUOUS = {
     "normal_of_tensors": (lambda: torch.normal(full(-1.0), full(0.5)), stats.norm(-1, 0.5)),
     "normal_of_a_number": (lambda: torch.normal(1.0, full(2.0)), stats.norm(1, 2)),
     "normal_of_a_mean": (lambda: torch.normal(full(4.0), 3.0), stats.norm(4, 3)),
+    "normal_functional": (lambda: torch.ops.aten.normal_functional(empty(), 3, 2), stats.norm(3, 2)),
+    "normal_into": (lambda: torch.ops.aten.normal.out(empty(), 3, 2, out=empty()), stats.norm(3, 2)),
     "normal_of_numbers": (lambda: torch.normal(4.0, 3.0, (COUNT,), device="tpu"), stats.norm(4, 3)),
     "log_normal": (lambda: empty().log_normal_(0.5, 0.25), stats.lognorm(0.25, scale=math.exp(0.5))),
     "exponential": (lambda: empty().exponential_(1.5), stats.expon(scale=1 / 1.5)),
@@ -318,6 +321,44 @@ def test_drawing_without_replacement_repeats_nothing():
 def test_alpha_dropout_keeps_mean_and_variance():
     x = draw(lambda: torch.nn.functional.alpha_dropout(torch.randn(COUNT, device="tpu"), 0.3, training=True))
     assert abs(x.mean().item()) < 0.04 and abs(x.var().item() - 1) < 0.06
+
+
+def test_dropout_in_its_older_forms():
+    """Kept with a probability and divided by it, and the mask; CPU PyTorch has no such kernels."""
+    x = torch.full((COUNT,), 3.0, device="tpu")
+    torch.manual_seed(4)
+    kept, mask = torch.ops.aten._fused_dropout(x, 0.75)
+    assert set(mask.unique().tolist()) == {0, 1} and abs(mask.float().mean().item() - 0.75) < 0.02
+    assert torch.equal(kept, torch.where(mask.bool(), 4.0, 0.0))
+    assert torch.equal(torch.ops.aten._masked_scale(x, mask, 1 / 0.75), kept)
+
+
+def test_the_noise_of_rrelu_is_its_slope():
+    x = torch.linspace(-2, 2, 1000, device="tpu")
+    for form in ("out", "in place"):
+        noise, given = torch.zeros_like(x), x.clone()
+        if form == "out":
+            y = torch.ops.aten.rrelu_with_noise.out(given, noise, 0.1, 0.4, True, out=torch.empty_like(x))
+        else:
+            y = torch.ops.aten.rrelu_with_noise_(given, noise, 0.1, 0.4, True)
+            assert y is given
+        slopes = noise[x <= 0]
+        assert slopes.min() >= 0.1 and slopes.max() <= 0.4 and slopes.unique().numel() > 400
+        assert (noise[x > 0] == 1).all() and torch.equal(y, x * noise)
+        quiet = torch.ops.aten.rrelu_with_noise(x, noise, 0.1, 0.4, False)
+        assert torch.allclose(quiet, torch.nn.functional.leaky_relu(x, 0.25))
+
+
+def test_gradients_of_samplers():
+    """What a sample would change by with its parameter, at samples of the CPU."""
+    calls = Comparison(rtol=2e-3, atol=1e-5)
+    torch.manual_seed(6)
+    shapes = torch.tensor([0.05, 0.3, 1.0, 2.5, 8.0, 40.0]).expand(20, 6).contiguous()
+    calls.add("gamma", torch._standard_gamma_grad, shapes, torch._standard_gamma(shapes))
+    concentrations = torch.tensor([[0.3, 1.5, 4.0], [2.0, 30.0, 0.7], [10.0, 9.0, 12.0]]).repeat(6, 1)
+    total = concentrations.sum(1, keepdim=True).expand_as(concentrations)
+    calls.add("Dirichlet", torch._dirichlet_grad, torch._sample_dirichlet(concentrations), concentrations, total)
+    assert calls.finish() == 2
 
 
 def test_samples_respect_their_bounds():
