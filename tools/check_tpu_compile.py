@@ -42,7 +42,10 @@ WORK = ROOT / "build" / "tpu_compile"
 CALLS = WORK / "calls.jsonl"
 
 # Tests in one process that call rows of which OpInfo has no sample.
-TESTS = ("compositions", "nn", "numbers", "random", "attention", "order_and_places", "complex")
+TESTS = (
+    "compositions", "nn", "numbers", "random", "attention", "order_and_places", "complex", "scalar_forms", "optimizers",
+    "normalization", "upsampling_and_padding", "products_by_dtype", "factories",
+)  # fmt: skip
 
 
 def read_lines(path: Path) -> list[dict]:
