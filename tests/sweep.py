@@ -10,22 +10,22 @@ A crash or a hang costs one check: the child is restarted behind it.
 import argparse
 import dataclasses
 import json
-import os
-import subprocess
 import sys
 import time
 from pathlib import Path
 
-from gaps import gap_for
-
 HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+from gaps import gap_for  # noqa: E402
+
+from tools.json_worker import JsonWorker, serve  # noqa: E402
+
 RECORD = HERE.parent / "docs" / "data" / "opinfo.tsv"
 
 
 def child(args) -> None:
-    """Reads checks from stdin, a JSON line each, and answers each with a line on stdout."""
-    out = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
+    """Answers checks of the parent: [entry, dtype, kind]."""
     import op_check
     import torch
 
@@ -33,9 +33,8 @@ def child(args) -> None:
     ops = {op_check.full_name(op): op for op in op_check.entries()}
     import torch_tpu
 
-    print(json.dumps({"ready": True}), file=out)
-    for line in sys.stdin:
-        name, dtype, kind = json.loads(line)
+    def answer(check) -> dict:
+        name, dtype, kind = check
         fallbacks = torch_tpu.counters()["fallbacks"]
         try:
             count = op_check.check(ops[name], op_check.DTYPES[dtype], kind, args.samples)
@@ -44,12 +43,12 @@ def child(args) -> None:
             result = {"status": "skip", "why": str(skip), **dataclasses.asdict(skip.count)}
         except BaseException as error:
             result = {"status": "fail", "why": f"{type(error).__name__}: {error}"[: args.chars]}
-        result["fallbacks"] = torch_tpu.counters()["fallbacks"] - fallbacks
-        print(json.dumps(result), file=out)
+        return result | {"fallbacks": torch_tpu.counters()["fallbacks"] - fallbacks}
+
+    serve(answer)
 
 
 def checks(args):
-    sys.path.insert(0, str(HERE))
     import op_check
 
     wanted = args.ops.split(",") if args.ops else None
@@ -65,38 +64,6 @@ def checks(args):
             for kind in op_check.kinds_for(op, op_check.DTYPES[dtype]):
                 if not args.kinds or kind in args.kinds.split(","):
                     yield name, dtype, kind
-
-
-class Child:
-    def __init__(self, args):
-        command = [sys.executable, __file__, "--child", "--samples", str(args.samples), "--chars", str(args.chars)]
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env={**os.environ},
-        )
-        self.answer(args.timeout)
-
-    def answer(self, timeout: float):
-        import selectors
-
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.process.stdout, selectors.EVENT_READ)
-            if not selector.select(timeout):
-                self.process.kill()
-                return {"status": "hang", "why": f"no answer in {timeout:.0f} s"}
-        line = self.process.stdout.readline()
-        if line:
-            return json.loads(line)
-        return {"status": "crash", "why": f"the process ended with status {self.process.wait()}"}
-
-    def run(self, check, timeout: float):
-        self.process.stdin.write(json.dumps(check) + "\n")
-        self.process.stdin.flush()
-        return self.answer(timeout)
 
 
 def main() -> int:
@@ -129,24 +96,24 @@ def main() -> int:
         for line in args.output.read_text().splitlines():
             row = json.loads(line)
             done[row["name"], row["dtype"], row["kind"]] = row
-    worker = None
+    worker = JsonWorker(
+        [sys.executable, __file__, "--child", "--samples", str(args.samples), "--chars", str(args.chars)], {}
+    )
     rows = []
     with args.output.open("w" if args.fresh else "a") as log:
         for check in checks(args):
             row = done.get(check)
             if row is None:
-                worker = worker or Child(args)
                 start = time.monotonic()
-                row = dict(zip(("name", "dtype", "kind"), check, strict=True)) | worker.run(check, args.timeout)
+                row = dict(zip(("name", "dtype", "kind"), check, strict=True)) | worker.ask(check, args.timeout)
                 row["seconds"] = round(time.monotonic() - start, 2)
-                if row["status"] in ("crash", "hang"):
-                    worker = None
                 print(json.dumps(row), file=log, flush=True)
             rows.append(row)
             if row["status"] == "fail" and gap_for(*check):
                 row["status"] = "gap"
             if row["status"] in ("fail", "crash", "hang") or not args.quiet:
                 print(f"{row['status']:5} {row['name']} {row['dtype']} {row['kind']} {row.get('why', '')}", flush=True)
+    worker.close()
     text = table(rows)
     args.output.with_suffix(".txt").write_text(text + "\n")
     print(text)
