@@ -7,7 +7,7 @@ import pytest
 from tests.marks import needs_libtpu
 
 pytest.importorskip("jax")
-from tools import validate_estimator  # noqa: E402
+from tools import validate_estimator
 
 ROWS = tomllib.loads(validate_estimator.ROWS.read_text())["row"]
 SMALL = {
