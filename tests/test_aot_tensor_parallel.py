@@ -165,6 +165,41 @@ def test_what_makes_heads_is_cut_by_them():
     assert found == dict.fromkeys(("up.weight", "key.weight", "value.weight"), (COLUMNS, 4)) | {"out.weight": (ROWS, 4)}
 
 
+def test_a_projection_before_the_layers_stays_whole():
+    class Projected(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.project = torch.nn.Linear(256, WIDTH)
+            self.decoder = Decoder(vocabulary=VOCABULARY, width=WIDTH, inner=INNER, heads=8, layers=2)
+
+        def forward(self, x):
+            return self.decoder.layers(self.project(x))
+
+    with torch.device("meta"):
+        found = cuts(Projected(), torch.empty(1, TOKENS, 256))
+    assert "project.weight" not in found
+    for i in range(2):
+        assert found[f"decoder.layers.{i}.query.weight"] == found[f"decoder.layers.{i}.gate.weight"] == (COLUMNS, 4)
+        assert found[f"decoder.layers.{i}.out.weight"] == found[f"decoder.layers.{i}.down.weight"] == (ROWS, 4)
+
+
+def test_biases_that_are_looked_up_are_cut_as_what_they_are_added_to():
+    class Biased(torch.nn.Module):
+        """As experts have one each."""
+
+        def __init__(self):
+            super().__init__()
+            self.biases = torch.nn.Parameter(torch.empty(64, 1024))
+            self.inner, self.outer = torch.nn.Linear(512, 1024, bias=False), torch.nn.Linear(1024, 512, bias=False)
+
+        def forward(self, x, which):
+            return x + self.outer((self.inner(x) + self.biases[which]).relu())
+
+    with torch.device("meta"):
+        found = cuts(Biased(), torch.empty(8, 512), torch.empty(8, dtype=torch.int64))
+    assert found == {"inner.weight": (COLUMNS, 4), "biases": (1, 4), "outer.weight": (ROWS, 4)}
+
+
 def test_a_weight_whose_result_is_added_to_what_is_whole_stays_whole():
     class Residual(torch.nn.Module):
         def __init__(self):

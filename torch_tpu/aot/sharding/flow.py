@@ -31,9 +31,17 @@ class Weight:
     dims: tuple[int | None, ...]
 
 
+@dataclass(frozen=True)
+class Rows:
+    """Rows that were read from a table, as they are. ``dim``: of the value, that is along a row."""
+
+    table: str
+    dim: int
+
+
 CONSTANT = "constant"  # the same everywhere, whatever it is combined with
 WHOLE = None
-State = Cut | Weight | str | None
+State = Cut | Weight | Rows | str | None
 
 
 _BEFORE_HEADS, _HEADS, _SUMS = range(3)
@@ -47,6 +55,8 @@ class Found:
     size: dict[str, Dims]  # of a weight, of one in a stack
     heads: frozenset[str] = frozenset()  # weights whose results are split into heads
     whole: frozenset[str] = frozenset()  # weights that stay so
+    biases: frozenset[str] = frozenset()  # tables whose rows are added to what is cut
+    new_biases: set[str] = field(default_factory=set)  # likewise, for the next walk
     # Weights that turn out to stay so, for the next walk. Of several kinds the first counts, as it may be why there are
     # others: those before a weight that makes heads, those of heads that devices cannot share, those of sums.
     doubts: tuple[set[str], ...] = field(default_factory=lambda: (set(), set(), set()))
@@ -144,11 +154,25 @@ class Flow:
             for other in states:
                 if isinstance(other, Weight):
                     self._meets(other, state, dims)
-            alone = state.weights - self._found.tables
-            if adds and WHOLE in states and not state.blocks and alone:
-                self._doubt(_SUMS, alone)
-                return WHOLE
+            if adds and not state.blocks:
+                return self._sum(states, state, dims)
         return state
+
+    def _sum(self, states: list[State], cut: Cut, dims: Dims) -> State:
+        alone = cut.weights - self._found.tables
+        for other in states:
+            if isinstance(other, Rows) and self._is_bias(other, cut, dims):
+                self._found.new_biases.add(other.table)
+            elif (other is WHOLE or isinstance(other, Rows)) and alone:
+                self._doubt(_SUMS, self._first(alone))
+                return WHOLE
+        return cut
+
+    def _is_bias(self, rows: Rows, cut: Cut, dims: Dims) -> bool:
+        """Whether rows are biases, such as one of each expert, rather than what a residual begins with: there are fewer
+        of them than features."""
+        count, features = self._found.size[rows.table]
+        return count < features and [p.dim for p in cut.pieces(dims)] == [rows.dim]
 
     def _meets(self, vector: Weight, cut: Cut, dims: Dims) -> None:
         """A bias is cut as what it is added to."""
@@ -168,6 +192,8 @@ class Flow:
             if [s for s in dims if s != 1] != [s for s in made if s != 1]:
                 return WHOLE
             return Weight(state.name, tuple(kept.pop(0) if size != 1 else None for size in made))
+        if isinstance(state, Rows):
+            return state if made == dims else WHOLE
         if not isinstance(state, Cut) or state.blocks:
             return state
         pieces = state.pieces(made)
@@ -179,6 +205,10 @@ class Flow:
             return Cut(state.with_pieces(pieces[:1], made).digits, True, state.weights)
         # Such as query, key and value in one: each of them is cut.
         return state.with_pieces(pieces[1:], made)
+
+    def _first(self, weights: frozenset[str]) -> frozenset[str]:
+        """The one that was cut first: the others' cuts may come of it."""
+        return frozenset(sorted(weights, key=list(self._found.dim).index)[:1])
 
     def _doubt(self, kind: int, weights: frozenset[str]) -> None:
         # What its input says of a weight, in the forward, goes before what its gradient meets.
@@ -197,7 +227,7 @@ class Flow:
             back = {there: here for here, there in to.items()}
             kept = [back.get(i) for i in range(len(made))]
             return Weight(state.name, tuple(None if k is None or dims[k] == 1 else state.dims[k] for k in kept))
-        return state
+        return WHOLE if isinstance(state, Rows) else state
 
     def _transpose(self, op: Operation, states: list[State]) -> State:
         return self._moved(op, states[0], {d: i for i, d in enumerate(op.integers("permutation"))})
@@ -246,15 +276,21 @@ class Flow:
         gone = {*op.integers("collapsed_slice_dims"), *op.integers("operand_batching_dims")}
         rows = dict(zip((d for d in range(len(dims)) if d not in gone), op.integers("offset_dims"), strict=False))
         if isinstance(table, Weight):
-            collapsed = op.integers("collapsed_slice_dims")
-            if len(collapsed) == 1 and table.dims[collapsed[0]] is not None:
-                self._decide(table, table.dims[collapsed[0]])
-                self._found.tables.add(table.name)
-            where = self._cut_dim(table)
-            if where in rows:
-                return along(rows[where], op.result_dims[0], table.name)
-            return WHOLE
+            return self._looked_up(table, op, rows)
         return self._moved(op, table, rows) if isinstance(table, Cut) else WHOLE
+
+    def _looked_up(self, table: Weight, op: Operation, rows: dict[int, int]) -> State:
+        """``rows``: the table's dimensions along a row -> the result's."""
+        collapsed = op.integers("collapsed_slice_dims")
+        if table.name in self._found.biases:
+            collapsed = tuple(rows)
+        if len(collapsed) == 1 and table.dims[collapsed[0]] is not None:
+            self._decide(table, table.dims[collapsed[0]])
+            self._found.tables.add(table.name)
+        where = self._cut_dim(table)
+        if where in rows:
+            return along(rows[where], op.result_dims[0], table.name)
+        return Rows(table.name, *rows.values()) if len(self._found.size[table.name]) == 2 and len(rows) == 1 else WHOLE
 
     def _scatter(self, op: Operation, states: list[State]) -> State:
         """Rows written into an array, which may be zeros so far."""
@@ -328,7 +364,7 @@ class Flow:
             if not known and summed[0].inner * summed[0].size != op.operand_dims[at][dim]:
                 self._doubt(_HEADS, given.weights)
             if not known and weight.name in self._found.heads and not given.blocks:
-                self._doubt(_BEFORE_HEADS, given.weights)
+                self._doubt(_BEFORE_HEADS, self._first(given.weights))
             if weight.dims[dim] is not None:
                 self._decide(weight, weight.dims[dim], True, given.count if given.blocks else None)
         elif free and (self._scouting or not pieces):
@@ -371,6 +407,8 @@ def _merged(states: Iterable[State]) -> State:
         )
     if all(s == CONSTANT for s in states):
         return CONSTANT
+    if len({s for s in states if s != CONSTANT}) == 1:
+        return next(s for s in states if s != CONSTANT)
     if all(s == CONSTANT or isinstance(s, Weight) for s in states):
         return next(s for s in states if isinstance(s, Weight))
     return WHOLE

@@ -72,16 +72,18 @@ def tensor_parallel(programs: list[Program], devices: int) -> TensorParallel:
         scout.scout(_given(program, of_program))
         heads |= scout.heads
     results, sums = {}, {}
-    doubted: set[str] | None = None
     whole: frozenset[str] = frozenset()
-    while doubted is None or doubted:
-        whole |= doubted or set()
-        found = Found(devices, sizes, frozenset(heads), whole)
+    biases: frozenset[str] = frozenset()
+    known = None
+    while known != (whole, biases):
+        known = whole, biases
+        found = Found(devices, sizes, frozenset(heads), whole, biases)
         for program, of_program in zip(programs, functions, strict=True):
             flow = Flow(of_program, found)
             results[id(program)] = flow.run(_given(program, of_program))
             sums[id(program)] = flow.sums
-        doubted = next((doubts - whole for doubts in found.doubts if doubts - whole), set())
+        biases |= found.new_biases
+        whole |= next((doubts - whole for doubts in found.doubts if doubts - whole), set())
     if not any(found.parts(name) > 1 for name in found.dim):
         raise CheckError(
             f"--shard tp: no weight can be cut among {devices} devices.",
