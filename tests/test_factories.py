@@ -63,5 +63,7 @@ def test_indices_of_triangles(f):
         for offset in (-5, -2, -1, 0, 1, 3, 6):
             g = lambda x, r=rows, c=columns, o=offset: f(r, c, o, device=x.device)  # noqa: E731
             calls.add(f"{rows} x {columns}, {offset}", g, HERE)
+    for sizes in ((-1, 3), (3, -1)):
+        calls.add(f"{sizes}", lambda x, s=sizes: f(*s, device=x.device), HERE)
     calls.add("in int32", lambda x: f(3, 4, 1, dtype=torch.int32, device=x.device), HERE)
     assert calls.finish() == 5 * 7 + 1

@@ -73,6 +73,8 @@ CASES = {
     "embedding_bag": lambda: (nn.EmbeddingBag(10, 4, mode="mean"), tokens(6), torch.tensor([0, 2, 2, 4])),
     "embedding_bag-max": lambda: (nn.EmbeddingBag(10, 4, mode="max"), tokens(6), torch.tensor([0, 2, 2, 4])),
     "lstm": lambda: (nn.LSTM(4, 6, proj_size=3, bidirectional=True), r(2, 3, 4)),
+    "lstm_cell": lambda: (nn.LSTMCell(4, 6, bias=False), r(2, 4)),
+    "gru_cell": lambda: (nn.GRUCell(4, 6, bias=False), r(2, 4)),
     "gru": lambda: (nn.GRU(4, 6, batch_first=True), r(3, 2, 4)),
     "rnn": lambda: (nn.RNN(4, 6, nonlinearity="relu", bias=False), r(3, 2, 4)),
     "attention": lambda: (nn.MultiheadAttention(8, 2, batch_first=True), r(2, 5, 8), r(2, 6, 8), r(2, 6, 8)),

@@ -90,12 +90,20 @@ int64_t lower_triangle_size(int64_t rows, int64_t columns, int64_t offset) {
   return size;
 }
 
+void check_triangle(const Call& c) {
+  for (const char* name : {"row", "col"}) {
+    TORCH_CHECK(c.integer(name) >= 0, name, " must be non-negative, got ", c.integer(name));
+  }
+}
+
 std::vector<Type> tril_indices_type(const Call& c) {
+  check_triangle(c);
   const int64_t size = lower_triangle_size(c.integer("row"), c.integer("col"), c.integer("offset"));
   return {Type(c.dtype("dtype").value_or(at::kLong), {2, size})};
 }
 
 std::vector<Type> triu_indices_type(const Call& c) {
+  check_triangle(c);
   const int64_t rows = c.integer("row");
   const int64_t columns = c.integer("col");
   const int64_t size = rows * columns - lower_triangle_size(rows, columns, c.integer("offset") - 1);
