@@ -274,6 +274,13 @@ def test_infinities_meet_as_on_cpu(dtype):
     assert calls.finish() == len(OF_INFINITIES)
 
 
+def test_a_program_tells_the_zeros_of_its_numbers_apart():
+    x = torch.ones(3, dtype=torch.float64, device="tpu")
+    with torch_tpu.mode("strict"):
+        seen = [torch.copysign(x, number).tolist() for number in (0.0, -0.0, 0.0)]
+    assert seen == [[1] * 3, [-1] * 3, [1] * 3]
+
+
 def test_float64_is_computed_in_float64():
     calls = Comparison(rtol=1e-13, atol=1e-300)
     generator = torch.Generator().manual_seed(0)

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <sstream>
 #include <unordered_map>
@@ -29,10 +30,12 @@ Novelty& novelty() {
   return *programs;
 }
 
-// One pack in one device array; transferred only if the numbers changed.
+// One pack in one device array; transferred only if the numbers changed: their bits, since 0 equals -0.
 template <typename T>
 PJRT_Buffer* upload(Pack<T>& pack, const std::vector<T>& numbers, at::ScalarType dtype, int device) {
-  if (!pack.buffer || pack.device != device || pack.host != numbers) {
+  const bool same = pack.host.size() == numbers.size() &&
+                    std::memcmp(pack.host.data(), numbers.data(), numbers.size() * sizeof(T)) == 0;
+  if (!pack.buffer || pack.device != device || !same) {
     pack.host = numbers;
     pack.device = device;
     pack.buffer =
