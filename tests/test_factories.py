@@ -23,14 +23,19 @@ def test_ranges_between_tensors(f):
             calls.add(f"{steps} {dtype}", given, start, end)
             calls.add(f"{steps} {dtype} from a number", lambda b, g=given: g(-0.5, b), end)
             calls.add(f"{steps} {dtype} to a number", lambda a, g=given: g(a, 1), start)
+    op = getattr(torch.ops.aten, f.__name__)
     for dtype in (torch.float32, torch.int32):
         into = lambda a, b, out: f(a, b, 6, out=out.clone())  # noqa: E731
         calls.add(f"into {dtype}", into, start, end, torch.zeros(6, dtype=dtype))
+        from_number = lambda b, out: op.Scalar_Tensor_out(-0.5, b, 6, out=out.clone())  # noqa: E731
+        to_number = lambda a, out: op.Tensor_Scalar_out(a, 3, 6, out=out.clone())  # noqa: E731
+        calls.add(f"into {dtype} from a number", from_number, end, torch.zeros(6, dtype=dtype))
+        calls.add(f"into {dtype} to a number", to_number, start, torch.zeros(6, dtype=dtype))
     for bounds in ((-1.5, 2.9), (True, 5.5), (2.7, 2.7)):
         g = lambda x, b=bounds: f(*b, 4, dtype=torch.int64, device=x.device)  # noqa: E731
         calls.add(f"{bounds}", g, HERE)
     calls.add("of integers", lambda a, b: f(a, b, 5, device=a.device), torch.tensor(1), torch.tensor(4))
-    assert calls.finish() == 4 * 4 * 3 + 6
+    assert calls.finish() == 4 * 4 * 3 + 10
     rounded = Comparison(rtol=2e-2, atol=1e-2)  # CPU PyTorch rounds each step
     rounded.add("in bfloat16", lambda a, b: f(a, b, 6, dtype=torch.bfloat16, device=a.device), start, end)
     assert rounded.finish() == 1
