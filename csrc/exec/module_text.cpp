@@ -326,18 +326,18 @@ class Writer {
     const size_t first_write = first_kept + loop.kept.size();
     Iteration iteration(e_, state[0]);
     Values reads;
-    std::vector<size_t> replaced;  // reads of stacks that the loop overwrites
-    for (const auto r : c10::irange(loop.reads.size())) {
-      const Loop::Read& read = loop.reads[r];
+    for (const Loop::Read& read : loop.reads) {
       Value from = stacks_[read.stack];
       for (const auto w : c10::irange(loop.writes.size())) {
-        if (loop.writes[w].replaces != read.stack) continue;
-        from = state[first_write + w];
-        replaced.push_back(r);
+        if (loop.writes[w].replaces == read.stack) from = state[first_write + w];
       }
       reads.push_back(iteration.read(from, read.start, read.step));
     }
-    read_all_first(reads, replaced);
+    std::unordered_map<int64_t, size_t> at_once;  // by value: the write of it
+    for (const auto w : c10::irange(loop.writes.size())) {
+      if (can_write_at_once(loop, loop.writes[w], start, step)) at_once.emplace(loop.writes[w].value, w);
+    }
+    Values written(loop.writes.size());
     std::unordered_map<int64_t, Value> inside;
     for (const auto j : c10::irange(loop.period)) {
       const Listing::Call& call = listing_.calls[loop.first + j];
@@ -363,32 +363,76 @@ class Writer {
       }
       text_.calls.emplace_back(call.source, listing_.calls[loop.first + loop.period + j].source);
       const Values results = emit(*call.signature, arguments);
-      for (const auto i : c10::irange(results.size())) inside[call.results[i]] = results[i];
+      for (const auto i : c10::irange(results.size())) {
+        const int64_t value = call.results[i];
+        inside[value] = results[i];
+        const auto write = at_once.find(value);
+        if (write == at_once.end()) continue;
+        const size_t w = write->second;
+        // Behind the barrier, or the compiler would see through the stack to the value that was put there.
+        written[w] = e_.optimization_barrier(iteration.write(state[first_write + w], results[i], start, step));
+        inside[value] = iteration.read(written[w], start, step);
+      }
     }
     Values next = {e_.add(state[0], 1)};
     for (const Loop::Carried& c : loop.carried) next.push_back(inside.at(c.next));
     for (const int64_t kept : loop.kept) next.push_back(inside.at(kept));
+    bool replaces = false;
     for (const auto w : c10::irange(loop.writes.size())) {
       const Loop::Write& write = loop.writes[w];
-      const Value& member =
-          write.carried >= 0 ? state[first_carried + static_cast<size_t>(write.carried)] : inside.at(write.value);
-      next.push_back(iteration.write(state[first_write + w], member, start, step));
+      replaces |= write.replaces >= 0 && !written[w].defined();
+      next.push_back(written[w].defined() ? written[w]
+                     : write.carried >= 0 ? state[first_carried + static_cast<size_t>(write.carried)]
+                                          : inside.at(write.value));
+    }
+    if (replaces) next = all_computed(next);
+    for (const auto w : c10::irange(loop.writes.size())) {
+      Value& member = next[first_write + w];
+      if (!written[w].defined()) member = iteration.write(state[first_write + w], member, start, step);
     }
     return next;
   }
 
-  // Has these read before anything is written. A compiler that fuses a read into several of its users otherwise finds
-  // some of them after the write, and copies the whole stack in every iteration.
-  void read_all_first(Values& reads, const std::vector<size_t>& replaced) {
-    if (replaced.empty()) return;
-    Values given;
-    std::vector<Type> types;
-    for (const size_t r : replaced) {
-      given.push_back(reads[r]);
-      types.push_back(reads[r].type);
+  // A stack that gives its buffer is overwritten in place if nothing that is computed after the write reads what was
+  // there: else the compiler copies the whole stack in every iteration. True if that holds as soon as the new member is
+  // there: then it is written where it is computed, and what uses it reads it back.
+  bool can_write_at_once(const Loop& loop, const Loop::Write& write, int64_t start, int64_t step) const {
+    if (write.replaces < 0 || write.carried >= 0) return false;
+    using Kind = Loop::Operand::Kind;
+    std::vector<int64_t> old;  // reads of the stack
+    for (const auto r : c10::irange(loop.reads.size())) {
+      const Loop::Read& read = loop.reads[r];
+      if (read.stack != write.replaces) continue;
+      if (read.start != start || read.step != step) return false;
+      old.push_back(static_cast<int64_t>(r));
     }
-    const Values read = e_.op("optimization_barrier", given, {}, types);
-    for (const auto i : c10::irange(replaced.size())) reads[replaced[i]] = read[i];
+    const auto holds = [](c10::ArrayRef<int64_t> some, int64_t one) {
+      return std::find(some.begin(), some.end(), one) != some.end();
+    };
+    std::vector<int64_t> from_old;  // values that are computed from what was there
+    bool is_made = false;
+    for (const auto j : c10::irange(loop.period)) {
+      const bool uses_old = std::any_of(loop.operands[j].begin(), loop.operands[j].end(), [&](const auto& operand) {
+        return (operand.kind == Kind::kStacked && holds(old, operand.which)) ||
+               (operand.kind == Kind::kInside && holds(from_old, operand.which));
+      });
+      const auto& results = listing_.calls[loop.first + j].results;
+      const bool makes = holds(results, write.value);
+      if (uses_old && (is_made || (makes && results.size() > 1))) return false;
+      if (uses_old && !makes) from_old.insert(from_old.end(), results.begin(), results.end());
+      is_made |= makes;
+    }
+    const auto leaves = [&](int64_t value) { return holds(from_old, value); };
+    return std::none_of(loop.kept.begin(), loop.kept.end(), leaves) &&
+           std::none_of(loop.carried.begin(), loop.carried.end(), [&](const auto& c) { return leaves(c.next); }) &&
+           std::none_of(loop.writes.begin(), loop.writes.end(), [&](const auto& w) { return leaves(w.value); });
+  }
+
+  // The same values, none of which is computed after something that uses one.
+  Values all_computed(const Values& values) {
+    std::vector<Type> types;
+    for (const Value& value : values) types.push_back(value.type);
+    return e_.op("optimization_barrier", values, {}, types);
   }
 
   // What the last iteration makes where the first one makes `value`.
