@@ -1,12 +1,12 @@
-"""Checks the forward of every causal language model of transformers, made small, for a TPU.
+"""Tries every causal language model of transformers, made small: for a TPU, or on device `tpu` as it is here.
 
-    python tools/check_architectures.py [CLASS ...] [--full] [--write] [--resume]
+    python tools/check_architectures.py [CLASS ...] [--full | --run] [--write] [--resume]
 
 Each model class that AutoModelForCausalLM knows gets a tiny random configuration. Where that runs on the CPU, the forward
-is recorded and compiled for v6e. The classes are examined in child processes: one that crashes or takes too long is
-a row of the table, and costs no other. Prints a line a class and the share that compiles; --write keeps the table in
-docs/data/architectures.tsv, row by row, and --resume takes those that stand there as done. Needs libtpu and
-transformers; no TPU.
+is recorded and compiled for v6e; or, with --run, forward and backward run on device `tpu`, no op falling back to the CPU,
+and results and gradients are held against the CPU's. The classes are examined in child processes: one that crashes or takes too
+long is a row of the table, and costs no other. Prints a line a class and the share that passes; --write keeps the table in
+docs/data, row by row, and --resume takes those that stand there as done. Needs transformers, and libtpu unless with --run; no TPU.
 """
 
 import gc
@@ -23,9 +23,13 @@ import torch
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT)]
 
+from tools.agreement import agreement  # noqa: E402
 from tools.json_worker import JsonWorker, serve  # noqa: E402
 
-TABLE = ROOT / "docs" / "data" / "architectures.tsv"
+DATA = ROOT / "docs" / "data"
+# By what is asked: the kept table, and the result that passes.
+TABLES = {"compile": DATA / "architectures.tsv", "run": DATA / "architectures_run.tsv"}
+PASSES = {"compile": "compiles", "run": "agrees"}
 # What makes a configuration small, under the names that configurations use.
 SMALL = {
     "hidden_size": 64, "d_model": 64, "n_embd": 64, "dim": 64, "embedding_size": 64, "word_embed_proj_dim": 64,
@@ -131,9 +135,9 @@ def architectures() -> list[str]:
     return list(dict.fromkeys(n for x in NAMES.values() for n in (x if isinstance(x, tuple) else (x,))))
 
 
-def table() -> dict[str, tuple[str, str]]:
+def table(asked: str) -> dict[str, tuple[str, str]]:
     """The kept table: (result, why) by class."""
-    lines = TABLE.read_text().splitlines()[1:] if TABLE.is_file() else []
+    lines = TABLES[asked].read_text().splitlines()[1:] if TABLES[asked].is_file() else []
     return {name: (result, why) for name, result, why in ((line + "\t").split("\t")[:3] for line in lines)}
 
 
@@ -190,10 +194,21 @@ def examine(name: str, depth: str, compiler: Any) -> tuple[str, str]:
     return "compiles", f"the host reads {reads} values" if reads else ""
 
 
+def run(name: str) -> tuple[str, str]:
+    """(result, why): ``not run`` on the CPU, ``agrees``, ``differs``, ``failed``."""
+    made = on_cpu(name)
+    if isinstance(made, str):
+        return "not run", made
+    try:
+        return agreement(*made)
+    except Exception as error:
+        return "failed", first_line(error)
+
+
 # --- processes
 
 
-def work(depth: str) -> None:
+def work(how: str) -> None:
     """Examines the classes that ``results`` asks for."""
     from torch_tpu.aot.compiler import Compiler
 
@@ -201,17 +216,19 @@ def work(depth: str) -> None:
     with Compiler(timeout=500) as compiler:
 
         def answer(name: str) -> dict[str, str]:
-            result, why = examine(name, depth, compiler)
+            result, why = run(name) if how == "run" else examine(name, how, compiler)
             gc.collect()
             return {"status": result, "why": why}
 
         serve(answer)
 
 
-def results(names: list[str], depth: str, seconds: float) -> Iterator[tuple[str, str, str]]:
-    """(class, result, why) of each. A process examines several, since importing transformers takes longer than a check."""
-    command = [sys.executable, __file__, "--work", *(["--full"] if depth == "full" else [])]
-    worker = JsonWorker(command, {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"})
+def results(names: list[str], how: str, seconds: float) -> Iterator[tuple[str, str, str]]:
+    """(class, result, why) of each; ``how``: ``quick``, ``full`` or ``run``. A process examines several, since importing
+    transformers takes longer than a check."""
+    command = [sys.executable, __file__, "--work", *([] if how == "quick" else [f"--{how}"])]
+    refused = {"TORCH_TPU_FALLBACK": "error"} if how == "run" else {}
+    worker = JsonWorker(command, {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"} | refused)
     ends = {"hang": "too slow", "crash": "crashed"}
     try:
         for done, name in enumerate(names, 1):
@@ -226,34 +243,41 @@ def results(names: list[str], depth: str, seconds: float) -> Iterator[tuple[str,
 @click.command()
 @click.argument("names", nargs=-1)
 @click.option("--full", is_flag=True, help="The whole compiler, code generation included.")
-@click.option("--write", is_flag=True, help="Keep the rows in docs/data/architectures.tsv.")
+@click.option("--run", "is_run", is_flag=True, help="Run them on device tpu, and compare with the CPU.")
+@click.option("--write", is_flag=True, help="Keep the rows in docs/data/architectures.tsv, or architectures_run.tsv.")
 @click.option("--resume", is_flag=True, help="Leave out the classes that the table has already.")
 @click.option("--timeout", default=600.0, show_default=True, help="Seconds for a class.")
 @click.option("--work", "is_worker", is_flag=True, hidden=True)
-def main(names: tuple[str, ...], full: bool, write: bool, resume: bool, timeout: float, is_worker: bool) -> None:
-    """Prints a line a class and the share that compiles."""
-    depth = "full" if full else "quick"
+def main(
+    names: tuple[str, ...], full: bool, is_run: bool, write: bool, resume: bool, timeout: float, is_worker: bool
+) -> None:
+    """Prints a line a class and the share that passes."""
+    if full and is_run:
+        raise click.UsageError("--full is of the TPU's compiler, which --run does not ask: give one of them.")
+    how = "run" if is_run else "full" if full else "quick"
+    asked = "run" if is_run else "compile"
     if is_worker:
-        work(depth)
+        work(how)
         return
     known = architectures()
     if unknown := set(names) - set(known):
         raise click.UsageError(
             f"No causal language model: {', '.join(sorted(unknown))}. Give class names, such as GPT2LMHeadModel."
         )
-    kept = table() if resume or (names and write) else {}
+    kept = table(asked) if resume or (names and write) else {}
     todo = [name for name in names or known if not (resume and name in kept)]
     start = time.monotonic()
-    for done, (name, result, why) in enumerate(results(todo, depth, timeout), 1):
+    for done, (name, result, why) in enumerate(results(todo, how, timeout), 1):
         kept[name] = result, why
         click.echo(f"{done:3}/{len(todo)} {time.monotonic() - start:5.0f} s  {name:36} {result:12} {why}")
         if write:
             rows = ["\t".join((n, *kept[n])).rstrip("\t") for n in known if n in kept]
-            TABLE.write_text("\n".join(["class\tresult\twhy", *rows]) + "\n")
+            TABLES[asked].write_text("\n".join(["class\tresult\twhy", *rows]) + "\n")
     ran = [result for result, _ in kept.values() if result != "not run"]
-    passed = ran.count("compiles")
+    passed = ran.count(PASSES[asked])
     share = f" ({passed / len(ran):.1%})" if ran else ""
-    click.echo(f"{passed} of {len(ran)} that run on the CPU compile for v6e{share}; {len(kept)} classes")
+    does = "give the same on tpu, forward and backward" if is_run else "compile for v6e"
+    click.echo(f"{passed} of {len(ran)} that run on the CPU {does}{share}; {len(kept)} classes")
 
 
 if __name__ == "__main__":
