@@ -355,10 +355,13 @@ def test_gradients_of_samplers():
     torch.manual_seed(6)
     shapes = torch.tensor([0.05, 0.3, 1.0, 2.5, 8.0, 40.0]).expand(20, 6).contiguous()
     calls.add("gamma", torch._standard_gamma_grad, shapes, torch._standard_gamma(shapes))
+    calls.add("gamma, of zero", torch._standard_gamma_grad, shapes, torch.zeros_like(shapes))
+    ends, alpha = torch.tensor([0.0, 1.0, 0.0, 1.0]), torch.tensor([0.5, 0.5, 5.0, 50.0])
+    calls.add("Dirichlet, of zero and one", torch._dirichlet_grad, ends, alpha, 2 * alpha)
     concentrations = torch.tensor([[0.3, 1.5, 4.0], [2.0, 30.0, 0.7], [10.0, 9.0, 12.0]]).repeat(6, 1)
     total = concentrations.sum(1, keepdim=True).expand_as(concentrations)
     calls.add("Dirichlet", torch._dirichlet_grad, torch._sample_dirichlet(concentrations), concentrations, total)
-    assert calls.finish() == 2
+    assert calls.finish() == 4
 
 
 def test_samples_respect_their_bounds():

@@ -47,7 +47,10 @@ std::pair<Value, Value> sum_series(Emitter& e, const Values& parameters, const S
   return {end[3], end[4]};
 }
 
-Value log(Emitter& e, const Value& x) { return e.unary("log", x); }
+// Of a sample, which may have been rounded to 0: finite there, where what it is multiplied by is 0.
+Value log(Emitter& e, const Value& x) {
+  return e.unary("log", e.maximum(x, at::Scalar(std::numeric_limits<double>::min())));
+}
 Value digamma(Emitter& e, const Value& x) { return e.unary("chlo.digamma", x); }
 Value plus(Emitter& e, const Value& x, double number) { return e.add(x, at::Scalar(number)); }
 Value inverse(Emitter& e, const Value& x) { return e.divide(at::Scalar(1), x); }
