@@ -108,10 +108,8 @@ def compiled(every: list[Op]) -> list[str]:
         )
         lines.append(f"| {calls} | {len(cells)} | {good} | {100 * good / max(1, len(cells)):.1f} % |")
     rest = sorted(rows - set(table.rows))
-    lines += [
-        "",
-        f"{len(rest)} of the {len(rows)} rows are called by none of these" + (f": {code(rest)}." if rest else "."),
-    ]
+    called = f"{len(rows) - len(rest)} of the {len(rows)} rows are called by one of these"
+    lines += ["", f"{called}; these are not: {code(rest)}." if rest else f"{called}."]
     lines += ["", "What does not compile:" if refused else "No program was refused."]
     lines += [""] if refused else []
     lines += [f"- `{short(row)}` ({', '.join(dtypes)}): {cell}" for (row, cell), dtypes in sorted(refused.items())]
