@@ -92,3 +92,11 @@ def test_the_page_renders_with_its_plots(page, tmp_path):
 def test_the_page_fits_a_narrow_window(page, tmp_path):
     seen, _ = browse(page, tmp_path, "--window-size=500,900")
     assert seen["sideways"] <= 0
+
+
+def test_the_kept_reports_are_those_of_the_page_that_lists_them():
+    from tools import checks
+
+    page = (checks.FOLDER / "README.md").read_text()
+    assert page == checks.with_figures(page), "python tools/checks.py --table writes the figures anew"
+    assert {path.stem for path in checks.FOLDER.glob("*.txt")} == set(checks.CHECKS)

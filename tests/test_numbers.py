@@ -455,3 +455,13 @@ def test_bessel_functions_in_float64_are_those_of_scipy(name):
     expected = torch.from_numpy(getattr(scipy.special, name)(x.numpy()))
     actual = getattr(torch.special, f"bessel_{name}")(x.to("tpu")).cpu()
     torch.testing.assert_close(actual, expected, rtol=1e-14, atol=1e-14)
+
+
+def test_zeta_far_below_zero():
+    """Two sums meet there, one of them as long as the number is far from 0."""
+    calls = Comparison(rtol=1e-13, atol=0)
+    q = torch.tensor([-0.3, -13437.7, -1e6 - 0.25, -1.0000001, -3.0, -1e-20, 2.5], dtype=torch.float64)
+    for x in (2.0, 3.0, 5.0, 2.5, INF):
+        calls.add(f"zeta({x}, q)", lambda q, x=x: torch.special.zeta(x, q), q)
+    calls.add("polygamma", lambda q: torch.polygamma(4, q), q)
+    assert calls.finish() == 6

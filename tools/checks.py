@@ -1,6 +1,11 @@
-"""Runs the checks whose reports are kept under docs/checks/, and writes them: python tools/checks.py [NAME...]."""
+"""Runs the checks whose reports are kept under docs/checks/, and writes them.
+
+python tools/checks.py [NAME...]   # all, or some
+python tools/checks.py --table     # none: only the figures of README.md's table, from the kept reports
+"""
 
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -70,7 +75,46 @@ def run(name: str) -> None:
     print(f"{name}: {ended}", flush=True)
 
 
+def figures(report: str) -> list[tuple[str, ...]]:
+    """Of each target of a report: its name, HBM peak, a step's time, MFU, what bounds it."""
+    columns = {}
+    for line in report.splitlines():
+        if line.startswith(("│", "┃")):
+            name, *cells = (cell.strip() for cell in line.strip("│┃").split(line[0]))
+            columns[name] = cells
+        elif line.startswith("└"):
+            break
+    blank = ["-"] * len(columns[""])
+    found = []
+    keys = ("verdict", "peak", "time, expected", "lower to upper", "MFU", "bound by")
+    for target, verdict, peak, expected, range_, mfu, bound in zip(
+        columns[""], *(columns.get(key, blank) for key in keys), strict=True
+    ):
+        if verdict == "compiles and fits":
+            found.append((target, peak, f"{expected} ({range_})", mfu, bound))
+        else:
+            found.append((target, f"{peak}: {verdict}", "-", "-", "-"))
+    return found
+
+
+def with_figures(page: str) -> str:
+    """README.md with the table's figures as the kept reports have them; names and descriptions stay."""
+    lines = []
+    for line in page.splitlines():
+        if line.startswith("| | |"):
+            continue
+        if named := re.match(r"\| \[(\w+)\]\(\1\.txt\) \| (.*?) \|", line):
+            first, *others = figures((FOLDER / f"{named[1]}.txt").read_text())
+            lines.append(f"{named[0]} {' | '.join(first)} |")
+            lines += [f"| | | {' | '.join(other)} |" for other in others]
+        else:
+            lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
-    for name in sys.argv[1:] or CHECKS:
+    for name in [] if sys.argv[1:] == ["--table"] else sys.argv[1:] or CHECKS:
         run(name)
+    readme = FOLDER / "README.md"
+    readme.write_text(with_figures(readme.read_text()))

@@ -225,6 +225,21 @@ std::vector<Type> multi_margin_loss_type(const Call& c) {
   return {c.tensor("self").type.with(by_row ? c.tensor("target").dims() : Dims{})};
 }
 
+// Likewise; and what it checks, since PyTorch's Meta kernel takes a number and a vector of one for different sizes.
+std::vector<Type> multilabel_margin_loss_type(const Call& c) {
+  const Type& self = c.tensor("self").type;
+  const Type& target = c.tensor("target").type;
+  const bool matrix = self.rank() == 2;
+  TORCH_CHECK(
+      self.rank() == 0 || ((matrix || self.rank() == 1) && self.dims.back() != 0),
+      "Expected non-empty vector or matrix with optional 0-dim batch size, but got: ", c10::IntArrayRef(self.dims));
+  TORCH_CHECK(matrix ? target.dims == self.dims : target.rank() <= 1 && target.numel() == self.numel(),
+              "inconsistent target size: ", c10::IntArrayRef(target.dims),
+              " for input of size: ", c10::IntArrayRef(self.dims));
+  const bool by_row = reduction_of(c) == Reduction::kNone && matrix;
+  return {self.with(by_row ? Dims{self.dims[0]} : Dims{}), self.with(target.dims)};
+}
+
 }  // namespace
 
 void add_class_loss(Table& t) {
@@ -234,7 +249,8 @@ void add_class_loss(Table& t) {
   t.add("aten::nll_loss2d_backward", lower_nll_loss_backward);
   t.add("aten::multi_margin_loss", lower_multi_margin_loss).with_shape(multi_margin_loss_type);
   t.add("aten::multi_margin_loss_backward", lower_multi_margin_loss_backward).with_shape(self_type);
-  t.add("aten::multilabel_margin_loss_forward", lower_multilabel_margin_loss_forward);
+  t.add("aten::multilabel_margin_loss_forward", lower_multilabel_margin_loss_forward)
+      .with_shape(multilabel_margin_loss_type);
   t.add("aten::multilabel_margin_loss_backward", lower_multilabel_margin_loss_backward).with_shape(self_type);
 }
 

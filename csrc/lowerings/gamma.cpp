@@ -23,30 +23,42 @@ Value digamma(Emitter& e, const Value& x) {
   return e.select(e.compare("EQ", x, 0), pole, e.unary("chlo.digamma", x));
 }
 
-// sum over k >= 0 of (q + k)^-x. StableHLO's form holds for q >= 1: the terms before are summed here.
-Value zeta(Emitter& e, const Value& x, const Value& q) {
-  const Value zero = like(e, 0, q);
-  const auto before_one = [&e](const Value& at, const Value& steps) {
-    return e.logical_and(e.compare("LT", at, 1), e.compare("LT", steps, 1024));
-  };
-  const Values state = e.while_loop(
-      {x, q, zero, zero}, [&](const Values& s) -> Values { return {any_of(e, before_one(s[1], s[3]))}; },
-      [&](const Values& s) -> Values {
-        const Value active = before_one(s[1], s[3]);
-        const Value term = e.power(s[1], e.negate(s[0]));
-        return {s[0], e.select(active, e.add(s[1], 1), s[1]), e.select(active, e.add(s[2], term), s[2]),
-                e.add(s[3], 1)};
-      });
-  const Value rest = e.binary("chlo.zeta", x, state[1]);
+// Hurwitz's zeta of a q above 0.
+Value zeta_above_zero(Emitter& e, const Value& x, const Value& q) {
+  const Value below_one = e.compare("LT", q, 1);
+  const Value first = e.select(below_one, e.power(q, e.negate(x)), like(e, 0, q));
+  const Value from = e.select(below_one, one_plus(e, q), q);
+  const Value rest = e.binary("chlo.zeta", x, from);
   // Where its factors overflow, only the first term is left.
   const Value defined = e.logical_or(e.unary("is_finite", x), e.compare("LE", q, 1));
   const Value overflows = e.logical_and(is_nan(e, rest), e.logical_and(defined, e.unary("is_finite", q)));
-  const Value kept = e.select(overflows, e.power(state[1], e.negate(x)), rest);
-  const Value sum = e.add(state[2], kept);
-  const Value at_pole = e.logical_and(e.compare("LE", q, 0), e.compare("EQ", q, e.unary("floor", q)));
-  Value result = e.select(at_pole, like(e, kInfinity, x), sum);
-  result = e.select(e.compare("LT", x, 1), like(e, kNan, x), result);
+  return e.add(first, e.select(overflows, e.power(from, e.negate(x)), rest));
+}
+
+// The sum of (q + k) ** -x over all k >= 0. Below 0 that is two sums, one up from the first number above 0, and one of
+// finite length down from the first below, with the sign of (-1) ** x.
+Value zeta(Emitter& e, const Value& x, const Value& q) {
+  const Value positive = e.compare("GT", q, 0);
+  const Value from_pole = e.subtract(q, e.unary("round_nearest_even", q));  // exact
+  const Value left = e.compare("LT", from_pole, 0);
+  const Value above = e.select(left, one_plus(e, from_pole), from_pole);
+  const Value below = e.select(left, e.negate(from_pole), one_minus(e, from_pole));
+  const Value one = like(e, 1, q);
+  const Value beyond = e.subtract(zeta_above_zero(e, x, e.select(positive, one, below)),
+                                  zeta_above_zero(e, x, e.select(positive, one, one_minus(e, q))));
+  const Value half = e.multiply(x, 0.5);
+  const Value is_even = e.compare("EQ", half, e.unary("floor", half));
+  const Value signed_beyond = e.select(is_even, beyond, e.negate(beyond));
+  const Value up = zeta_above_zero(e, x, e.select(positive, q, above));
+  Value result = e.select(positive, up, e.add(up, signed_beyond));
+  const Value is_whole = e.compare("EQ", x, e.unary("floor", x));
+  result = e.select(e.logical_or(positive, is_whole), result, like(e, kNan, x));
   result = e.select(e.logical_or(is_nan(e, x), is_nan(e, q)), like(e, kNan, x), result);
+  // An infinite power of a number between -1 and 1, one of which is among the terms.
+  const Value whole = e.compare("EQ", q, e.unary("floor", q));
+  const Value infinite = e.logical_or(whole, e.compare("EQ", x, kInfinity));
+  result = e.select(e.logical_and(e.compare("LE", q, 0), infinite), like(e, kInfinity, x), result);
+  result = e.select(e.compare("LT", x, 1), like(e, kNan, x), result);
   return e.select(e.compare("EQ", x, 1), like(e, kInfinity, x), result);
 }
 
