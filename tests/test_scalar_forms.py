@@ -135,6 +135,17 @@ def test_shifts(dtype):
     assert calls.finish() == 2 * 15
 
 
+def test_bools_are_shifted_as_int64():
+    calls = Comparison()
+    mask, by = torch.tensor([[True, False, True], [True, True, False]]), torch.arange(3)
+    for name, f in (("<<", lambda x, n: x << n), (">>", lambda x, n: x >> n)):
+        calls.add(f"{name} tensor", f, mask, by)
+        calls.add(f"{name} tensor, transposed", f, mask.t(), by[:2])
+        calls.add(f"{name} number", f, mask, 1)
+        calls.add(f"{name} of floats", f, by.float(), 1)
+    assert calls.finish() == 6
+
+
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.float32, torch.float64])
 def test_a_number_is_searched(dtype):
     calls = Comparison()

@@ -9,6 +9,8 @@
 #include <ATen/ops/_embedding_bag_dense_backward.h>
 #include <ATen/ops/_embedding_bag_sparse_backward.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/bitwise_left_shift.h>
+#include <ATen/ops/bitwise_right_shift.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/linalg_vector_norm.h>
@@ -148,6 +150,17 @@ at::Tensor ctc_loss_backward(const at::Tensor& grad, const at::Tensor& log_probs
                                 neg_log_likelihood, log_alpha, blank, zero_infinity);
 }
 
+// --- the operators << and >>, whose Meta kernels refuse the bools that the CPU takes
+
+at::Tensor lshift(const at::Tensor& self, const at::Tensor& other) { return at::bitwise_left_shift(self, other); }
+at::Tensor lshift_number(const at::Tensor& self, const at::Scalar& other) {
+  return at::bitwise_left_shift(self, other);
+}
+at::Tensor rshift(const at::Tensor& self, const at::Tensor& other) { return at::bitwise_right_shift(self, other); }
+at::Tensor rshift_number(const at::Tensor& self, const at::Scalar& other) {
+  return at::bitwise_right_shift(self, other);
+}
+
 // --- jagged tensors: rows of several lengths, one after the other, and where each begins
 
 const at::Tensor& only_offsets(at::TensorList offsets) {
@@ -200,6 +213,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_assert_async", assert_async);
   m.impl("_assert_async.msg", assert_async_msg);
   m.impl("_functional_assert_async.msg", functional_assert_async);
+  m.impl("__lshift__.Tensor", lshift);
+  m.impl("__lshift__.Scalar", lshift_number);
+  m.impl("__rshift__.Tensor", rshift);
+  m.impl("__rshift__.Scalar", rshift_number);
   m.impl("linear_backward", linear_backward);
   m.impl("native_norm", native_norm);
   m.impl("native_norm.ScalarOpt_dim_dtype", native_norm_dim);

@@ -85,8 +85,6 @@ void add_bitwise(Table& t) {
     add_exact(t, "aten::bitwise_right_shift" + overload, shift_right);
   }
   for (const std::string overload : {".Tensor", ".Scalar"}) {
-    add_exact(t, "aten::__lshift__" + overload, shift_left);
-    add_exact(t, "aten::__rshift__" + overload, shift_right);
     add_exact(t, "aten::__ilshift__" + overload, shift_left);
     add_exact(t, "aten::__irshift__" + overload, shift_right);
   }
