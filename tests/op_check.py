@@ -70,6 +70,11 @@ TOLERANCE = {
 BESSEL = "CPU PyTorch's float64 is off by up to 9e-7 where |x| > 5; test_numbers.py holds ours against scipy"
 WIDER: dict[str, tuple[float, float, str]] = {
     **{f"special.bessel_{name}": (1e-7, 2e-6, BESSEL) for name in ("j0", "j1", "y0", "y1")},
+    "special.airy_ai": (
+        5e-5,
+        1e-5,
+        "CPU PyTorch's is off by 2e-5 of the value below -2.09; test_numbers.py holds ours against scipy",
+    ),
     "nn.functional.conv_transpose3d": (1e-5, 1e-5, "the bias's gradient adds 18,000 numbers, CPU PyTorch in a tree"),
 }
 

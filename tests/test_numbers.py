@@ -457,6 +457,13 @@ def test_bessel_functions_in_float64_are_those_of_scipy(name):
     torch.testing.assert_close(actual, expected, rtol=1e-14, atol=1e-14)
 
 
+def test_airy_in_float64_is_that_of_scipy():
+    """CPU PyTorch's is off by 2e-5 of the value below -2.09."""
+    x = torch.linspace(-30, 10, 2001, dtype=torch.float64)
+    expected = torch.from_numpy(scipy.special.airy(x.numpy())[0])
+    torch.testing.assert_close(torch.special.airy_ai(x.to("tpu")).cpu(), expected, rtol=1e-12, atol=1e-14)
+
+
 def test_zeta_far_below_zero():
     """Two sums meet there, one of them as long as the number is far from 0."""
     calls = Comparison(rtol=1e-13, atol=0)
