@@ -34,6 +34,10 @@ bool has_front(const std::string& name) {
       "aten::pow.Tensor_Scalar",
       "aten::pow_.Scalar",
       "aten::pow.Tensor_Scalar_out",
+      "aten::_foreach_pow.Scalar",
+      "aten::_foreach_pow_.Scalar",
+      "aten::_foreach_pow.ScalarList",
+      "aten::_foreach_pow_.ScalarList",
       // masks become positions (data_dependent.cpp)
       "aten::index.Tensor",
       "aten::index.Tensor_out",

@@ -143,6 +143,12 @@ Value sinc(Emitter& e, const Value& x) {
   return e.select(e.compare("EQ", x, 0), like(e, 1, x), e.divide(e.unary("sine", angle), angle));
 }
 
+// On its cuts, the imaginary axis beyond 1, the side is that of the real part's sign, of a zero too.
+Value asinh(Emitter& e, const Value& x) {
+  const Value y = e.unary("chlo.asinh", x);
+  return is_complex(x) ? e.complex(copy_sign(e, e.real(y), e.real(x)), e.imag(y)) : y;
+}
+
 Value to_radians(Emitter& e, const Value& x) { return e.multiply(x, M_PI / 180); }
 Value to_degrees(Emitter& e, const Value& x) { return e.multiply(x, 180 / M_PI); }
 
@@ -228,7 +234,7 @@ void add_unary(Table& t) {
   add_math(t, "aten::sinh", "chlo.sinh");
   add_math(t, "aten::cosh", "chlo.cosh");
   add_math(t, "aten::tanh", "tanh");
-  add_math(t, "aten::asinh", "chlo.asinh");
+  add_math(t, "aten::asinh", asinh);
   add_math(t, "aten::acosh", "chlo.acosh");
   add_math(t, "aten::atanh", "chlo.atanh");
   add_math(t, "aten::sinc", sinc);
