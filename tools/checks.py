@@ -30,7 +30,7 @@ CHECKS = {
     "smollm2_infer": ["--topology", "v5e-1,v6e-1", "--hf", f"{CONFIGS}/smollm2-135m", "--seq", "512"],
     "smollm2_train": ["--topology", "v5e-1,v6e-1", "--hf", f"{CONFIGS}/smollm2-135m", "--train", "--batch", "8", "--seq", "512"],
     "llama3_8b_infer": ["--topology", "v6e-1,v5p-2", "--hf", f"{CONFIGS}/llama-3-8b", "--seq", "2048"],
-    "llama3_8b_train": ["--topology", "v6e-1,v5p-2", "--hf", f"{CONFIGS}/llama-3-8b", "--train", "--seq", "1024"],
+    "llama3_8b_train": ["--topology", "v6e-1,v5p-2", "--hf", f"{CONFIGS}/llama-3-8b", "--train", "--seq", "1024", "--roll"],
     "qwen3_8b_fsdp_v6e_2x4": spread("qwen3-8b", "v6e:2x4", 8),
     "qwen3_8b_fsdp_v6e_2x4_full": spread("qwen3-8b", "v6e:2x4", 8, "--full"),
     "qwen3_8b_fsdp_v6e_4x4": spread("qwen3-8b", "v6e:4x4", 16),
@@ -81,7 +81,7 @@ def figures(report: str) -> list[tuple[str, ...]]:
     for line in report.splitlines():
         if line.startswith(("│", "┃")):
             name, *cells = (cell.strip() for cell in line.strip("│┃").split(line[0]))
-            columns[name] = cells
+            columns.setdefault(name, cells)  # a cell's further lines have no name, as the head has
         elif line.startswith("└"):
             break
     blank = ["-"] * len(columns[""])

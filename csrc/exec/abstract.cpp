@@ -99,9 +99,9 @@ std::string annotated(const std::string& module, const std::vector<std::string>&
 
 }  // namespace
 
-void AbstractSession::begin(Assume assume, bool rolls) {
+void AbstractSession::begin(Assume assume, int64_t roll_from) {
   TORCH_CHECK(current == nullptr, "tpu: torch_tpu.aot is recording already.\nSessions do not nest.");
-  current = new AbstractSession(std::move(assume), rolls);
+  current = new AbstractSession(std::move(assume), roll_from);
 }
 
 std::vector<AbstractSession::Captured> AbstractSession::end() {
@@ -181,7 +181,7 @@ void AbstractSession::cut_locked(const std::string& why) {
 
 void AbstractSession::write_locked(const Program::Plan& plan, Captured& captured) const {
   Rolled program{program_.listing(), {}, {}};
-  if (rolls_) {
+  if (static_cast<int64_t>(program.listing.calls.size()) >= roll_from_) {
     Rolled rolled = roll(program_.listing(), plan.live, plan.aliases);
     if (!rolled.loops.empty()) program = std::move(rolled);
   }

@@ -65,8 +65,9 @@ class AbstractSession {
   };
   using Assume = std::function<Assumed(const Type& type, const std::string& where)>;
 
-  // Begins the process's session. Throws if there is one. rolls: layers that repeat become loops.
-  static void begin(Assume assume, bool rolls);
+  // Begins the process's session. Throws if there is one. In programs of at least roll_from calls, layers that repeat
+  // become loops.
+  static void begin(Assume assume, int64_t roll_from);
   // Ends it: what is pending becomes a program.
   static std::vector<Captured> end();
   static AbstractSession* active();
@@ -90,7 +91,7 @@ class AbstractSession {
   static void set_places(int (*here)(), const Place& (*place)(int));
 
  private:
-  AbstractSession(Assume assume, bool rolls) : program_(0), assume_(std::move(assume)), rolls_(rolls) {}
+  AbstractSession(Assume assume, int64_t roll_from) : program_(0), assume_(std::move(assume)), roll_from_(roll_from) {}
   void cut_locked(const std::string& why);
   void write_locked(const Program::Plan& plan, Captured& captured) const;
   std::string name_locked(const DeviceValuePtr& value) const;
@@ -110,7 +111,7 @@ class AbstractSession {
   std::unordered_multimap<uint64_t, std::pair<std::vector<int64_t>, size_t>> index_;  // hash -> key, program
   std::vector<Finding> findings_;
   Assume assume_;
-  const bool rolls_;
+  const int64_t roll_from_;
 };
 
 }  // namespace torch_tpu

@@ -61,7 +61,7 @@ std::shared_ptr<py::function> kept(py::function f) {
 void bind_abstract(py::module_& m) {
   install_places();
   // assume(type, where): the number that stands for what the host reads, or None to refuse.
-  m.def("abstract_begin", [](py::function assume, bool roll) {
+  m.def("abstract_begin", [](py::function assume, int64_t roll_from) {
     clear_places();
     const auto f = kept(std::move(assume));
     AbstractSession::begin(
@@ -70,7 +70,7 @@ void bind_abstract(py::module_& m) {
           const auto value = (*f)(text_of(type), where).cast<std::optional<double>>();
           return {value.has_value(), value.value_or(0)};
         },
-        roll);
+        roll_from);
   });
   m.def("set_parts", [](int64_t batch, int64_t heads) { set_parts({batch, heads}); });
   m.def("is_users_code", &is_users_code);
@@ -91,7 +91,8 @@ void bind_abstract(py::module_& m) {
     return list;
   });
   m.def("abstract_program_count", [] { return session().programs().size(); });
-  m.def("abstract_cut", [](const std::string& why) { session().cut(why); }, py::call_guard<py::gil_scoped_release>());
+  m.def(
+      "abstract_cut", [](const std::string& why) { session().cut(why); }, py::call_guard<py::gil_scoped_release>());
   // Names the tensor's value in programs that take it; an unwritten tensor becomes an input. False: not on the device.
   m.def("abstract_name", [](py::handle object, const std::string& name) {
     const at::Tensor& t = THPVariable_Unpack(object.ptr());

@@ -120,7 +120,7 @@ def check(
     values: Mapping[str, float] | None = None,
     on_read: str = "assume",
     shard: Shard = "none",
-    roll: bool = True,
+    roll: bool | None = None,
     timeout: float = 1800,
     progress: Progress = _silent,
     compiler: Compiler | None = None,
@@ -136,7 +136,8 @@ def check(
     all of it (minutes; errors that only code generation finds, and cycles). ``shard`` makes one program of all devices of
     the slice: ``"fsdp"`` cuts parameters and optimizer state, and the inputs along their first dimension, the batch of all;
     ``"tp"`` (tensor parallelism) each product's weight, so that devices share a layer's work on the same inputs.
-    ``roll``: layers that repeat are checked as a loop over stacked parameters; False: as PyTorch runs them, one by one.
+    ``roll``: layers that repeat are checked as a loop over stacked parameters; False: as PyTorch runs them, one by one;
+    None: as a loop in programs so long that the compiler would take minutes.
     ``values``, ``on_read``: see ``torch_tpu.aot.topology``. ``compiler``: one that is open, whose process several checks
     share; ``timeout`` is then its own. Raises CheckError for what cannot be checked; what the compiler refuses is in the report.
     """
@@ -197,7 +198,7 @@ def capture(
     target: hardware.Slice,
     values: Mapping[str, float] | None,
     on_read: str,
-    roll: bool,
+    roll: bool | None,
     **parts: int,
 ) -> tuple[Recording, int]:
     with topology(target, values=values, on_read=on_read, roll=roll, **parts) as recording:

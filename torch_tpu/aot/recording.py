@@ -81,6 +81,9 @@ class Recording:
         return _C.abstract_program_count()
 
 
+# Calls of a program from which on its layers that repeat become loops, unless the caller says.
+ROLL_FROM = 4000
+
 # What stands for a value that the host reads: enough for a loop's end test, a log line or a scaler's check to go on.
 # int64 values are mostly counts, and a count of nothing would leave nothing to check.
 # transformers asks whether nothing is padded or packed: the usual case, in which it gives attention no mask but a flag.
@@ -216,13 +219,18 @@ def _printing_reads_once() -> Iterator[None]:
         torch.Tensor.__repr__ = plain
 
 
+def _roll_from(roll: bool | None) -> int:
+    """How many calls a program has at least for its layers to become loops."""
+    return ROLL_FROM if roll is None else 0 if roll else sys.maxsize
+
+
 @contextmanager
 def topology(
     name: str | hardware.Slice,
     *,
     values: Mapping[str, float] | None = None,
     on_read: str = "raise",
-    roll: bool = False,
+    roll: bool | None = False,
     batch_parts: int = 1,
     head_parts: int = 1,
 ) -> Iterator[Recording]:
@@ -236,7 +244,8 @@ def topology(
     Python line (``{"train.py:31": 7}``); otherwise the read raises RuntimeError, or with ``on_read="assume"``
     gets 0 (1 for int64). Either way it is among the findings.
 
-    ``roll``: layers that repeat become loops over stacked parameters, as someone would write them by hand.
+    ``roll``: layers that repeat become loops over stacked parameters, as someone would write them by hand. None: in
+    programs of at least ``ROLL_FROM`` calls, which take the compiler minutes otherwise.
 
     ``batch_parts``, ``head_parts``: how many devices will share the batch, or attention's heads, where the program is to
     be spread over several: some ops choose their form by a device's part.
@@ -261,7 +270,7 @@ def topology(
         stack.enter_context(_printing_reads_once())
         _C.set_parts(batch_parts, head_parts)
         stack.callback(_C.set_parts, 1, 1)
-        _C.abstract_begin(_reader(values, on_read == "raise"), roll)
+        _C.abstract_begin(_reader(values, on_read == "raise"), _roll_from(roll))
         try:
             yield recording
         finally:

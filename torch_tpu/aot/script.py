@@ -73,7 +73,7 @@ def record(
     target: hardware.Slice,
     values: Mapping[str, float] | None = None,
     on_read: str = "assume",
-    roll: bool = True,
+    roll: bool | None = None,
     steps: int = 3,
     calls: int = 16,
 ) -> tuple[Recording, list[Finding]]:

@@ -110,8 +110,8 @@ def _failures(report: Report, fail_on: tuple[str, ...]) -> list[str]:
 )
 @click.option(
     "--roll/--no-roll",
-    default=True,
-    help="Layers that repeat as a loop over stacked parameters, or one by one.  [default: roll]",
+    default=None,
+    help="Layers that repeat as a loop over stacked parameters, or one by one.  [default: a loop in programs of 4,000 calls]",
 )
 @click.option(
     "--quick", "depth", flag_value="quick", default="quick", help="The compiler's first phase: seconds.  [default]"
@@ -140,7 +140,7 @@ def command(
     dtype: str,
     shard: Shard,
     checkpoint: str,
-    roll: bool,
+    roll: bool | None,
     depth: Depth,
     value: tuple[str, ...],
     as_json: bool,
@@ -243,7 +243,7 @@ def _of_script(
     targets: list[hardware.Slice],
     depth: Depth,
     values: dict[str, float],
-    roll: bool,
+    roll: bool | None,
     timeout: float,
     progress: Callable[[str], None],
 ) -> Report:
