@@ -71,8 +71,8 @@ struct Signature {
   bool random = false;
   int64_t draws = 0;  // counter steps a call takes from the generator
   std::vector<ResultSpec> results;
-  std::vector<Type> output_types;  // of the defined results' values, then of the written cells' new values
-  std::vector<int> written_cells;  // in the order of the outputs
+  std::vector<Type> output_types;        // of the defined results' values, then of the written cells' new values
+  std::vector<int> written_cells;        // in the order of the outputs
   std::shared_ptr<const CallSpec> spec;  // of rows that treat each element of their lists alike; null for others
 };
 

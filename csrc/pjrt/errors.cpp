@@ -56,7 +56,7 @@ void throw_missing(const char* function) {
 
 // A destructor must not throw, and a plugin that fails to free something leaves nothing to do.
 #define TORCH_TPU_PJRT_DELETER(Name, field)                                                          \
-  void Name##Deleter::operator()(PJRT_##Name * p) const noexcept {                                   \
+  void Name##Deleter::operator()(PJRT_##Name* p) const noexcept {                                    \
     PJRT_##Name##_Destroy_Args args{};                                                               \
     args.struct_size = PJRT_##Name##_Destroy_Args_STRUCT_SIZE;                                       \
     args.field = p;                                                                                  \

@@ -120,7 +120,7 @@ bool cache_host_blocks(void* library) {
   const auto redirect = [&](const Imports::Relocations& relocations, uint32_t kind, const Replacement& by) {
     const size_t count = relocations.bytes / sizeof(ElfW(Rela));
     for (size_t i = 0; i < count; ++i) {
-      const ElfW(Rela)& r = relocations.first[i];
+      const ElfW(Rela) & r = relocations.first[i];
       if (ELF64_R_TYPE(r.r_info) != kind) continue;
       if (std::strcmp(imports.names + imports.symbols[ELF64_R_SYM(r.r_info)].st_name, by.name) != 0) continue;
       if (!write_slot(reinterpret_cast<void**>(map->l_addr + r.r_offset), by.function)) return false;

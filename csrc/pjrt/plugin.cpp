@@ -67,7 +67,7 @@ bool has_google_pci_device() {
 }
 
 bool file_exists(const std::string& path) {
-  struct stat info {};
+  struct stat info{};
   return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
 }
 
