@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.marks import needs_libtpu
+from tests.marks import needs_libtpu, needs_transformers
 
 ROOT = Path(__file__).parent.parent
 
@@ -264,6 +264,7 @@ def test_a_script_is_not_spread_and_a_sentence_says_what_is(script):
 
 
 @needs_libtpu
+@needs_transformers
 def test_tensor_parallelism_is_reported_with_what_it_does_not_cut(tmp_path):
     config = {"model_type": "gpt2", "vocab_size": 1021, "n_embd": 256, "n_layer": 3, "n_head": 2, "n_positions": 64}
     config |= {"bos_token_id": 0, "eos_token_id": 0}
