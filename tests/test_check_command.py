@@ -265,6 +265,22 @@ def test_a_script_is_not_spread_and_a_sentence_says_what_is(script):
 
 @needs_libtpu
 @needs_transformers
+def test_what_does_not_fit_is_compiled_in_other_ways(tmp_path):
+    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 32000, "hidden_size": 8192}
+    config |= {"intermediate_size": 28672, "num_hidden_layers": 3, "num_attention_heads": 64, "num_key_value_heads": 8}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    asked = ("--hf", tmp_path, "--train", "--batch", "4", "--seq", "1024", "--topology", "v5e-1", "--json")
+    (target,) = json.loads(check(*asked).stdout)["targets"]
+    assert target["steps"][-1]["verdict"] == "oom"
+    again, half, spread = target["notes"]
+    assert re.match(r"with --checkpoint layer \(.*\): does not fit, 2\d\.\d+ GiB$", again)
+    assert re.match(r"with --batch 2 \(.*\): does not fit, 2\d\.\d+ GiB$", half)
+    assert re.match(r"with --topology v5e:2x4 --batch 8 --shard fsdp \(.*\): fits, \d\.\d+ GiB of 15.75 GiB$", spread)
+    assert not json.loads(check(*asked, "--no-fit").stdout)["targets"][0]["notes"]
+
+
+@needs_libtpu
+@needs_transformers
 def test_tensor_parallelism_is_reported_with_what_it_does_not_cut(tmp_path):
     config = {"model_type": "gpt2", "vocab_size": 1021, "n_embd": 256, "n_layer": 3, "n_head": 2, "n_positions": 64}
     config |= {"bos_token_id": 0, "eos_token_id": 0}

@@ -79,6 +79,10 @@ class Slice:
     def devices(self) -> int:
         return self.chips * self.chip.devices_a_chip
 
+    def of(self, chips: int) -> "Slice":
+        """So many chips (a power of two) of this generation, in their usual shape."""
+        return Slice(self.chip, _grid(chips, len(self.shape)))
+
     @property
     def gather_bandwidth(self) -> float:
         """Bytes a second that come in at the chip with the fewest links, where all devices gather from all others.

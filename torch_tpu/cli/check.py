@@ -19,6 +19,7 @@ from torch_tpu.aot.errors import CheckError
 from torch_tpu.aot.report import Report
 from torch_tpu.aot.sharding import Shard
 from torch_tpu.cli import check_text
+from torch_tpu.cli.check_fit import Way, add_ways_to_fit
 
 # Exit status: the check itself failed; what --fail-on names was found.
 FAILED, FOUND = 2, 1
@@ -119,6 +120,11 @@ def _failures(report: Report, fail_on: tuple[str, ...]) -> list[str]:
 @click.option(
     "--full", "depth", flag_value="full", help="The whole compiler: minutes; cycles, and errors of code generation."
 )
+@click.option(
+    "--fit/--no-fit",
+    default=True,
+    help="With --hf, where memory does not suffice: also compile what may make it fit.  [default: fit]",
+)
 @click.option("--value", multiple=True, metavar="FILE:LINE=N", help="What a value is that the host reads at a line.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option(
@@ -142,6 +148,7 @@ def command(
     checkpoint: str,
     roll: bool | None,
     depth: Depth,
+    fit: bool,
     value: tuple[str, ...],
     as_json: bool,
     html: Path | None,
@@ -191,7 +198,8 @@ def command(
                 )
                 if hf is not None:
                     status.update("Building the model without weights")
-                    report = _of_configuration(hf, batch, seq, dtype, train, checkpoint, check_as)
+                    now = Way(topology, batch, checkpoint, shard)
+                    report = _of_configuration(hf, now, seq, dtype, train, fit, check_as, status.update)
                 else:
                     made = _function(module)()
                     report = check_as(*(made if isinstance(made, tuple) else (made,)))
@@ -221,19 +229,29 @@ def command(
 
 def _of_configuration(
     config: str,
-    batch: int,
+    now: Way,
     seq: int | None,
     dtype: str,
     train: bool,
-    checkpoint: str,
+    fit: bool,
     check_as: Callable[..., Report],
+    progress: Callable[[str], None],
 ) -> Report:
     from torch_tpu.aot.pretrained import causal_lm
 
-    model, inputs, sequence = causal_lm(config, batch, seq, dtype, train, checkpoint)
+    model, inputs, sequence = causal_lm(config, now.batch, seq, dtype, train, now.checkpoint)
     report = check_as(model, example_kwargs=inputs)
-    what = ("training step" if train else "forward") + (", layers computed again" if checkpoint == "layer" else "")
-    report.title = f"{Path(config).name}: {what}, batch {batch}, sequence {sequence}, {dtype}"
+    what = ("training step" if train else "forward") + (", layers computed again" if now.checkpoint == "layer" else "")
+    report.title = f"{Path(config).name}: {what}, batch {now.batch}, sequence {sequence}, {dtype}"
+
+    def check_way(way: Way) -> Report:
+        progress(f"It does not fit: trying {way.beside(now)}")
+        model, inputs, _ = causal_lm(config, way.batch, seq, dtype, train, way.checkpoint)
+        changed = {"topology": way.topology, "shard": way.shard, "depth": "quick", "roll": True}
+        return check_as(model, example_kwargs=inputs, **changed, progress=lambda _: None)
+
+    if fit:
+        add_ways_to_fit(report, now, train, check_way)
     return report
 
 
