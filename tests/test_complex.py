@@ -171,3 +171,11 @@ def test_conjugates_in_place_and_into_given_tensors():
         calls.add(f"in place of a view {dtype}", lambda z: z.clone().t()[1:].conj_physical_(), z)
         calls.add(f"out {dtype}", lambda z: torch.conj_physical(z, out=torch.zeros_like(z)), z)
     assert calls.finish() == 9
+
+
+def test_asinh_takes_the_side_of_a_zeros_sign_on_its_cuts():
+    z = torch.complex(torch.tensor([-0.0, 0.0, -0.0, 0.0, -0.0]), torch.tensor([-1.5, -1.5, 2.0, 2.0, 0.5]))
+    calls = Comparison(signs=True)
+    calls.add("real", lambda z: torch.asinh(z).real.clone(), z)
+    calls.add("imag", lambda z: torch.asinh(z).imag.clone(), z)
+    assert calls.finish() == 2

@@ -232,6 +232,32 @@ def test_bools_to_a_number(exponent):
         same(lambda x: torch.pow(x, exponent, out=torch.zeros(1, 3, device=x.device)), b)
 
 
+@pytest.mark.parametrize("exponent", [True, False, [True, False], 2])
+def test_lists_of_bools_to_a_number(exponent):
+    def in_place(xs, n):
+        xs = [x.clone() for x in xs]
+        torch._foreach_pow_(xs, n)
+        return tuple(xs)
+
+    lists = [torch.tensor([True, False]), torch.tensor([False])]
+    same(torch._foreach_pow, lists, exponent)
+    if exponent != 2:
+        same(in_place, lists, exponent)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_the_multilabel_margin_loss_of_one_sample_is_a_number(reduction):
+    loss = torch.nn.functional.multilabel_margin_loss
+    for sizes in (((), ()), ((1,), (1,)), ((3,), (3,)), ((2, 3), (2, 3)), ((), (1,))):
+        x, y = torch.ones(sizes[0]), torch.zeros(sizes[1], dtype=torch.int64)
+        assert same(loss, x, y, reduction=reduction).shape == (
+            sizes[0][:1] if reduction == "none" and x.dim() == 2 else ()
+        )
+    for device in ("cpu", "tpu"):
+        with pytest.raises(RuntimeError, match=r"inconsistent target size: \[3\] for input of size: \[2, 3\]"):
+            loss(torch.ones(2, 3, device=device), torch.zeros(3, dtype=torch.int64, device=device), reduction=reduction)
+
+
 @pytest.mark.parametrize(
     ("fill", "good", "bad"),
     [
