@@ -43,14 +43,19 @@ Value zeta(Emitter& e, const Value& x, const Value& q) {
   const Value left = e.compare("LT", from_pole, 0);
   const Value above = e.select(left, one_plus(e, from_pole), from_pole);
   const Value below = e.select(left, e.negate(from_pole), one_minus(e, from_pole));
-  const Value one = like(e, 1, q);
-  const Value beyond = e.subtract(zeta_above_zero(e, x, e.select(positive, one, below)),
-                                  zeta_above_zero(e, x, e.select(positive, one, one_minus(e, q))));
-  const Value half = e.multiply(x, 0.5);
-  const Value is_even = e.compare("EQ", half, e.unary("floor", half));
-  const Value signed_beyond = e.select(is_even, beyond, e.negate(beyond));
-  const Value up = zeta_above_zero(e, x, e.select(positive, q, above));
-  Value result = e.select(positive, up, e.add(up, signed_beyond));
+  Value result = zeta_above_zero(e, x, e.select(positive, q, above));
+  const Values down = e.if_else(
+      any_of(e, e.logical_not(positive)),
+      [&] {
+        const Value one = like(e, 1, q);
+        const Value sum = e.subtract(zeta_above_zero(e, x, e.select(positive, one, below)),
+                                     zeta_above_zero(e, x, e.select(positive, one, one_minus(e, q))));
+        const Value half = e.multiply(x, 0.5);
+        const Value is_even = e.compare("EQ", half, e.unary("floor", half));
+        return Values{e.select(is_even, sum, e.negate(sum))};
+      },
+      [&] { return Values{like(e, 0, q)}; });
+  result = e.select(positive, result, e.add(result, down[0]));
   const Value is_whole = e.compare("EQ", x, e.unary("floor", x));
   result = e.select(e.logical_or(positive, is_whole), result, like(e, kNan, x));
   result = e.select(e.logical_or(is_nan(e, x), is_nan(e, q)), like(e, kNan, x), result);

@@ -223,10 +223,10 @@ class _Walk:
 
     def _kernel(self, instruction: Any) -> mosaic.Work | None:
         """What a Pallas kernel does; what its author says of it, where it cannot be counted."""
-        said = self._module.config(instruction) if instruction.custom_call_target == "tpu_custom_call" else b""
-        if not said:
+        text = self._module.config(instruction) if instruction.custom_call_target == "tpu_custom_call" else b""
+        if not text:
             return None
-        config = json.loads(said).get("custom_call_config", {})
+        config = json.loads(text).get("custom_call_config", {})
         scalars = tuple(self._module.numbers(o) for o in self._module.operands(instruction))
         counted = mosaic.work(config["body"], scalars) if "body" in config else None
         if counted is None and "cost_estimate" in config:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from torch_tpu.aot.errors import CheckError
 from torch_tpu.aot.hardware import parse
 from torch_tpu.aot.report import Report, TargetReport
-from torch_tpu.cli.check_text import gib
+from torch_tpu.cli.check_text import gib, main_step, verdict
 
 
 @dataclass(frozen=True)
@@ -43,25 +43,25 @@ def _ways(now: Way, train: bool) -> Iterator[Way]:
 
 
 def _outcome(target: TargetReport) -> str:
-    bad = next((step for step in target.steps if step.verdict != "ok"), None)
-    peak = max((step.memory.peak for step in target.steps if step.memory), default=0)
-    if bad is None:
+    step = main_step(target)
+    peak = max((s.memory.peak for s in target.steps if s.memory), default=0)
+    if step.verdict == "ok":
         return f"fits, {gib(peak)} of {gib(target.hbm_limit)}"
-    return f"does not fit, {gib(peak)}" if bad.verdict == "oom" else f"{bad.verdict}"
+    return f"{verdict(step)}, {gib(peak)}" if step.verdict == "oom" else verdict(step)
 
 
 def add_ways_to_fit(report: Report, now: Way, train: bool, check: Callable[[Way], Report]) -> None:
     """Puts what the ways come to among the notes of each target that the program does not fit."""
     for target in report.targets:
-        if all(step.verdict != "oom" for step in target.steps):
+        if main_step(target).verdict != "oom":
             continue
         here = replace(now, topology=target.name)
         for way in _ways(here, train):
             try:
-                tried = check(way).targets[0]
+                tried = check(way)
             except CheckError as error:  # such as heads that the devices do not divide
                 target.notes.append(f"with {way.beside(here)}: {error.what}")
                 continue
-            target.notes.append(f"with {way.beside(here)} (compiled, layers as loops): {_outcome(tried)}")
-            if way.topology != here.topology and all(step.verdict == "ok" for step in tried.steps):
+            target.notes.append(f"with {way.beside(here)} (compiled, layers as loops): {_outcome(tried.targets[0])}")
+            if way.topology != here.topology and tried.verdicts() == {"ok"}:
                 break

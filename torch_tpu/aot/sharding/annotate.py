@@ -64,7 +64,7 @@ def _header(header: str, arguments: list[str], results: list[str]) -> str:
 
 def aliases(module: str) -> dict[int, int]:
     """Result of main -> the argument whose buffer it gets."""
-    header = next(line for line in module.splitlines() if line.startswith(_MAIN))
+    header = module[module.index(_MAIN) :].partition("\n")[0]
     pieces = re.split(r", (?=%\d+: )", header.partition("(")[2].partition(") -> (")[0])
     found = {}
     for i, piece in enumerate(pieces):
