@@ -3,7 +3,7 @@
 import pytest
 from google.protobuf import text_format
 
-from torch_tpu.aot import protos
+from torch_tpu.aot import layout, protos
 from torch_tpu.aot.estimate import HBM_EFFICIENCY, LAUNCH, estimate
 from torch_tpu.aot.hardware import parse
 from torch_tpu.aot.hlo import Module, plain_bytes, shape_bytes
@@ -75,6 +75,64 @@ def test_values_in_fast_memory_are_no_hbm_traffic():
         + instruction(99, "negate", array([512]), "operand_ids: 1")
     )
     assert estimate(m, TARGET).bytes == 2 * 512
+
+
+def relaid(opcode, shape, others="", more=""):
+    return module(
+        instruction(1, "parameter", array([1024, 4096], F32))
+        + instruction(99, opcode, shape, f"operand_ids: 1 {more}"),
+        others,
+    )
+
+
+COLUMNS = array([1024, 4096], F32).replace("minor_to_major: 1 minor_to_major: 0", "minor_to_major: 0 minor_to_major: 1")
+
+
+def moving(*parts):
+    """A computation of a parameter and instructions, each of the one before."""
+    chain = "".join(
+        instruction(20 + i, opcode, shape, f"operand_ids: {19 + i}") for i, (opcode, shape) in enumerate(parts, 1)
+    )
+    return f"computations {{ id: 2 root_id: {20 + len(parts)} {instruction(20, 'parameter', array([1024, 4096], F32))}{chain} }}"
+
+
+@pytest.mark.parametrize(
+    ("copies", "made"),
+    [
+        (True, relaid("copy", COLUMNS)),
+        (True, relaid("transpose", array([4096, 1024], F32))),
+        (True, relaid("reshape", array([1 << 22], F32))),
+        (True, relaid("fusion", COLUMNS, moving(("copy", COLUMNS)), "called_computation_ids: 2")),
+        (False, relaid("copy", array([1024, 4096], F32))),
+        (False, relaid("copy", array([1024, 4096], F32, space=1))),
+        (False, relaid("copy-start", array([1024, 4096], F32, space=1))),
+        (False, relaid("negate", array([1024, 4096], F32))),
+        (
+            False,
+            relaid("fusion", COLUMNS, moving(("negate", COLUMNS), ("copy", COLUMNS)), "called_computation_ids: 2"),
+        ),
+    ],
+)
+def test_what_only_puts_elements_in_another_order_is_a_layout_copy(copies, made):
+    assert layout.only_changes_layout(made, made.instructions[99]) == copies
+    assert sum(s.relaid for s in estimate(made, TARGET).steps) == copies * 4 * 1024 * 4096
+
+
+def test_a_layout_copy_has_the_line_of_the_op_it_was_made_for():
+    place = (
+        'stack_frames { file_names: "net.py" function_names: "forward" '
+        "file_locations { file_name_id: 1 function_name_id: 1 line: 7 } stack_frames { file_location_id: 1 } }"
+    )
+    served = 'metadata { op_name: "net.0/aten.mm" stack_frame_id: 1 }'
+    m = module(
+        instruction(1, "parameter", array([64, 64]))
+        + instruction(2, "copy", array([64, 64]), "operand_ids: 1")
+        + instruction(3, "bitcast", array([64, 64]), "operand_ids: 2")
+        + instruction(99, "negate", array([64, 64]), f"operand_ids: 3 {served}"),
+        place,
+    )
+    line = layout.line(m, m.instructions[2])
+    assert (line.op, line.where) == ("net.0/copy for aten.mm", "net.py:7")
 
 
 def test_tiles_pad():

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from torch_tpu.aot import mosaic
+from torch_tpu.aot import layout, mosaic
 from torch_tpu.aot.hardware import Slice
 from torch_tpu.aot.hlo import HBM, Line, Module, plain_bytes, shape_bytes
 from torch_tpu.aot.trips import Frame, Loops
@@ -62,6 +62,7 @@ class Step:
     flops: float
     bytes: float
     bound: str  # "MXU", "HBM", "VPU", "ICI", or "launch": too little work to tell
+    relaid: float = 0.0  # bytes of the values whose layout it changes, if it does nothing else
 
 
 class _Links:
@@ -278,16 +279,18 @@ class _Walk:
             self._exchange(start, self._sent(start) or 0.0, exposed, runs)
 
     def _add(self, instruction: Any, runs: float, seconds: float, flops: float, moved: float, bound: str) -> None:
+        relays = layout.only_changes_layout(self._module, instruction)
         self._result.steps.append(
             Step(
                 instruction.name,
                 instruction.opcode,
-                self._module.line(instruction),
+                (layout.line if relays else Module.line)(self._module, instruction),
                 runs,
                 seconds * runs,
                 flops * runs,
                 moved * runs,
                 bound,
+                plain_bytes(instruction.shape) * runs if relays else 0.0,
             )
         )
 

@@ -74,6 +74,15 @@ class Module:
     def instructions(self) -> dict[int, Any]:
         return {i.id: i for c in self.proto.computations for i in c.instructions}
 
+    @cached_property
+    def users(self) -> dict[int, list[Any]]:
+        """What takes an instruction's value, by its id."""
+        found: dict[int, list[Any]] = {}
+        for user in self.instructions.values():
+            for operand in user.operand_ids:
+                found.setdefault(operand, []).append(user)
+        return found
+
     @property
     def entry(self) -> Any:
         return self.computations[self.proto.entry_id]

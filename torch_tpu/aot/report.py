@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch_tpu.aot.estimate import Estimate
+from torch_tpu.aot.estimate import Estimate, Step
 from torch_tpu.aot.memory import Memory
 from torch_tpu.aot.recording import Finding, Program
 
@@ -24,6 +24,18 @@ class Cost:
     bound: str
     flops: float
     bytes: float
+
+
+@dataclass
+class LayoutCopies:
+    """What only changes the layout of values: where the compiler wants one in another order in memory than it is."""
+
+    count: int  # in the program
+    runs: float  # of a run of the program, loops included
+    bytes: float  # of the values
+    seconds: float
+    share: float  # of the expected time
+    largest: list[Cost]  # by time
 
 
 @dataclass
@@ -46,6 +58,7 @@ class Time:
     padding: float  # share of written bytes that pads tiles
     seconds_by_module: dict[str, float]  # the layers of a stack as one: model.layers.*.mlp
     most_expensive: list[Cost]
+    layout_copies: LayoutCopies
     unknown_loops: int
     uncosted_calls: dict[str, int]
 
@@ -150,26 +163,34 @@ def _family(op: str) -> str:
     return re.sub(r"\.\d+(?=[./])", ".*", op)
 
 
-def time_of(e: Estimate, peak: float, bandwidth: float) -> Time:
-    total = sum(e.seconds_by_bound.values()) or 1.0
-    by_module: dict[str, float] = defaultdict(float)
-    merged: dict[tuple[str, str], list[Any]] = defaultdict(list)
-    for step in e.steps:
-        scope = step.line.op.rpartition("/")[0].removesuffix("/backward")
-        by_module[_family(f"{scope}/")[:-1] or "(no module)"] += step.seconds
+def _costs(steps: list[Step], total: float) -> list[Cost]:
+    """By op and Python line, the longest first."""
+    merged: dict[tuple[str, str], list[Step]] = defaultdict(list)
+    for step in steps:
         merged[(_family(step.line.op or step.name), step.line.where)].append(step)
     costs = [
         Cost(
             op,
             where,
-            sum(s.seconds for s in steps),
-            sum(s.seconds for s in steps) / total,
-            max(steps, key=lambda s: s.seconds).bound,
-            sum(s.flops for s in steps),
-            sum(s.bytes for s in steps),
+            sum(s.seconds for s in alike),
+            sum(s.seconds for s in alike) / total,
+            max(alike, key=lambda s: s.seconds).bound,
+            sum(s.flops for s in alike),
+            sum(s.bytes for s in alike),
         )
-        for (op, where), steps in merged.items()
+        for (op, where), alike in merged.items()
     ]
+    return sorted(costs, key=lambda c: -c.seconds)
+
+
+def time_of(e: Estimate, peak: float, bandwidth: float) -> Time:
+    total = sum(e.seconds_by_bound.values()) or 1.0
+    by_module: dict[str, float] = defaultdict(float)
+    for step in e.steps:
+        scope = step.line.op.rpartition("/")[0].removesuffix("/backward")
+        by_module[_family(f"{scope}/")[:-1] or "(no module)"] += step.seconds
+    copies = [s for s in e.steps if s.relaid]
+    copying = sum(s.seconds for s in copies)
     return Time(
         lower=e.lower,
         expected=e.expected,
@@ -186,7 +207,15 @@ def time_of(e: Estimate, peak: float, bandwidth: float) -> Time:
         float32_passes=e.passes / e.flops if e.flops else 1.0,
         padding=e.padded_bytes / e.bytes if e.bytes else 0.0,
         seconds_by_module=dict(sorted(by_module.items(), key=lambda kv: -kv[1])[:200]),
-        most_expensive=sorted(costs, key=lambda c: -c.seconds)[:10],
+        most_expensive=_costs(e.steps, total)[:10],
+        layout_copies=LayoutCopies(
+            count=len(copies),
+            runs=sum(s.runs for s in copies),
+            bytes=sum(s.relaid for s in copies),
+            seconds=copying,
+            share=copying / total,
+            largest=_costs(copies, total)[:5],
+        ),
         unknown_loops=e.unknown_loops,
         uncosted_calls=dict(e.uncosted_calls),
     )

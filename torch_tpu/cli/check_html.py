@@ -7,7 +7,7 @@ from torch_tpu.aot import hardware
 from torch_tpu.aot.memory import Memory
 from torch_tpu.aot.recording import line
 from torch_tpu.aot.report import Report, TargetReport, Time
-from torch_tpu.cli.check_text import duration, gib, main_step, notes, scaled, verdict
+from torch_tpu.cli.check_text import LAYOUT_SHARE, duration, gib, layout_sentence, main_step, notes, scaled, verdict
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: light-dark(#1a1a1a, #e8e8e8); --soft: light-dark(#666, #aaa); --rule: light-dark(#ddd, #444);
@@ -176,6 +176,26 @@ def _bars(seconds: dict[str, float]) -> str:
     return f'<svg viewBox="0 0 900 {20 * len(shown)}" role="img" aria-label="Time by module">{"".join(rows)}</svg>'
 
 
+def _layout_copies(time: Time) -> str:
+    copies = time.layout_copies
+    if copies.share < LAYOUT_SHARE:
+        return ""
+    rows = [
+        [
+            duration(c.seconds),
+            f"{c.share:.1%}",
+            f"{scaled(c.bytes)}B",
+            f"<code>{escape(c.op)}</code>",
+            escape(line(c.where) if c.where else ""),
+        ]
+        for c in copies.largest
+    ]
+    return (
+        f"<h3>Layout copies</h3><p>In a run of the program, {layout_sentence(copies)}.</p>"
+        f"{_table(['time', 'share', 'HBM traffic', 'op', 'line'], rows)}"
+    )
+
+
 def _target(target: TargetReport) -> str:
     step = main_step(target)
     memory, time = step.memory, step.time
@@ -216,6 +236,7 @@ def _target(target: TargetReport) -> str:
             for c in time.most_expensive
         ]
         out.append(_table(["time", "share", "bound", "op", "line"], rows))
+        out.append(_layout_copies(time))
         out.append("<h3>Time by module</h3>" + _bars(time.seconds_by_module))
     return "".join(out)
 

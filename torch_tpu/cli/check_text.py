@@ -5,9 +5,10 @@ from rich.table import Table
 from rich.text import Text
 
 from torch_tpu.aot.recording import line
-from torch_tpu.aot.report import Report, StepReport, TargetReport
+from torch_tpu.aot.report import LayoutCopies, Report, StepReport, TargetReport
 
 _GIB = 1 << 30
+LAYOUT_SHARE = 0.01  # of the time, from which on layout copies are worth a line
 
 
 def gib(n: float) -> str:
@@ -113,6 +114,7 @@ def notes(report: Report) -> list[str]:
                 f"{target.name}: layers that repeat are a loop over stacked parameters, gradients and optimizer state, as one "
                 "writes it by hand (--no-roll: one by one)."
             )
+        found += [note for s in target.steps if (note := _layout_note(target, s))]
         t = step.time
         if t is None:
             continue
@@ -132,6 +134,25 @@ def notes(report: Report) -> list[str]:
                 f"{target.name}: the time of {count} calls of {call} is not known beyond their memory traffic."
             )
     return found
+
+
+def _about(target: TargetReport, step: StepReport) -> str:
+    """Which program a note is about."""
+    return target.name if len(target.steps) == 1 else f"{target.name}, the program {step.title}"
+
+
+def layout_sentence(copies: LayoutCopies) -> str:
+    what = f"{copies.runs:.0f} copies only change" if copies.runs > 1 else "a copy only changes"
+    return f"{what} the layout of values ({scaled(copies.bytes)}B), {copies.share:.0%} of the time"
+
+
+def _layout_note(target: TargetReport, step: StepReport) -> str | None:
+    copies = step.time.layout_copies if step.time else None
+    if copies is None or copies.share < LAYOUT_SHARE:
+        return None
+    shown = copies.largest[:1] + [c for c in copies.largest[1:3] if c.share >= LAYOUT_SHARE]
+    places = ", ".join(f"{_where(c.where) or 'no Python line'} ({c.op}, {c.share:.1%})" for c in shown)
+    return f"{_about(target, step)}: {layout_sentence(copies)}: {places}."
 
 
 def show(report: Report, console: Console) -> None:
