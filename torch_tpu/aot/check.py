@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch_tpu import _C
 from torch_tpu.aot import hardware, memory, protos
 from torch_tpu.aot.compiler import Compiler, Depth, libtpu_version
+from torch_tpu.aot.emulated import emulated_ops
 from torch_tpu.aot.errors import CheckError, CompilerError
 from torch_tpu.aot.estimate import estimate
 from torch_tpu.aot.hlo import Module
@@ -288,6 +289,7 @@ def _step(
         text_bytes=len(program.module),
         loops=program.loops,
         verdict="ok",
+        emulated=emulated_ops(program.module),
     )
     names = [a.name for a in program.arguments]
     parts = report.devices if report.shard != "none" else 1

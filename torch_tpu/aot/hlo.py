@@ -1,6 +1,7 @@
 """An optimized HLO module as the estimate reads it: sizes, matrix products, loops, and whose Python line an instruction is."""
 
 import math
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,6 +35,11 @@ class Line:
     @property
     def where(self) -> str:
         return f"{self.frames[0][0]}:{self.frames[0][2]}" if self.frames else ""
+
+
+def family(op: str) -> str:
+    """The name that the layers of a stack share: ``model.layers.*.mlp/aten.mm``."""
+    return re.sub(r"\.\d+(?=[./])", ".*", op)
 
 
 def shape_bytes(shape: Any, space: int | None = None) -> int:

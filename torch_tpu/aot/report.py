@@ -1,12 +1,13 @@
 """What a check found: plain data, which prints as JSON. The schema is described in docs/check.md."""
 
 import dataclasses
-import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch_tpu.aot.emulated import Emulated
 from torch_tpu.aot.estimate import Estimate, Step
+from torch_tpu.aot.hlo import family
 from torch_tpu.aot.memory import Memory
 from torch_tpu.aot.recording import Finding, Program
 
@@ -83,6 +84,7 @@ class StepReport:
     memory: Memory | None = None
     time: Time | None = None
     compile_seconds: float = 0.0
+    emulated: list[Emulated] = field(default_factory=list)
 
 
 @dataclass
@@ -158,16 +160,11 @@ def ops_of(programs: list[Program], findings: list[Finding]) -> list[Op]:
     return sorted(ops, key=lambda op: (op.runs_on == "native", -op.calls))
 
 
-def _family(op: str) -> str:
-    """The name that the layers of a stack share: ``model.layers.*.mlp/aten.mm``."""
-    return re.sub(r"\.\d+(?=[./])", ".*", op)
-
-
 def _costs(steps: list[Step], total: float) -> list[Cost]:
     """By op and Python line, the longest first."""
     merged: dict[tuple[str, str], list[Step]] = defaultdict(list)
     for step in steps:
-        merged[(_family(step.line.op or step.name), step.line.where)].append(step)
+        merged[(family(step.line.op or step.name), step.line.where)].append(step)
     costs = [
         Cost(
             op,
@@ -188,7 +185,7 @@ def time_of(e: Estimate, peak: float, bandwidth: float) -> Time:
     by_module: dict[str, float] = defaultdict(float)
     for step in e.steps:
         scope = step.line.op.rpartition("/")[0].removesuffix("/backward")
-        by_module[_family(f"{scope}/")[:-1] or "(no module)"] += step.seconds
+        by_module[family(f"{scope}/")[:-1] or "(no module)"] += step.seconds
     copies = [s for s in e.steps if s.relaid]
     copying = sum(s.seconds for s in copies)
     return Time(

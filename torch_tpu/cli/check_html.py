@@ -241,6 +241,23 @@ def _target(target: TargetReport) -> str:
     return "".join(out)
 
 
+def _emulated(target: TargetReport) -> str:
+    rows = [
+        [
+            e.type,
+            f"<code>{escape(e.op)}</code>",
+            escape(line(e.where) if e.where else ""),
+            str(e.calls),
+            f"{e.elements:,}",
+            ", ".join(e.operations) + (" (slow to compile)" if e.slow_to_compile else ""),
+        ]
+        for step in target.steps
+        for e in step.emulated
+    ]
+    head = ["type", "op", "line", "calls", "numbers", "computed in pairs of 32 bits"]
+    return f"<h2>64-bit arithmetic</h2>{_table(head, rows)}" if rows else ""
+
+
 def page(report: Report) -> str:
     """The whole page."""
     ops = [
@@ -264,5 +281,6 @@ def page(report: Report) -> str:
         f"{''.join(map(_target, report.targets))}"
         f"<h2>Notes</h2><ul>{remarks or '<li>None.</li>'}</ul>"
         f"<h2>What a TPU does not do by itself</h2>{_table(['kind', 'what', 'line', 'times'], findings)}"
+        f"{_emulated(report.targets[0])}"
         f"<h2>Ops</h2>{_table(['op', 'runs', 'calls', 'lines'], ops)}</html>\n"
     )

@@ -92,7 +92,7 @@ def _where(where: str) -> str:
 
 def notes(report: Report) -> list[str]:
     """Sentences about what the figures hide."""
-    found = []
+    found = _emulation_notes(report)
     for target in report.targets:
         step = main_step(target)
         found += [f"{target.name}: {note}." for note in target.notes]
@@ -153,6 +153,36 @@ def _layout_note(target: TargetReport, step: StepReport) -> str | None:
     shown = copies.largest[:1] + [c for c in copies.largest[1:3] if c.share >= LAYOUT_SHARE]
     places = ", ".join(f"{_where(c.where) or 'no Python line'} ({c.op}, {c.share:.1%})" for c in shown)
     return f"{_about(target, step)}: {layout_sentence(copies)}: {places}."
+
+
+def _emulation_notes(report: Report) -> list[str]:
+    """Of 64-bit arithmetic: the same on all targets."""
+    found = []
+    several = len(report.targets[0].steps) > 1
+    for step in report.targets[0].steps:
+        about = f"In the program {step.title}, " if several else ""
+        for says, hint, rows in (
+            (
+                "float64 is computed in pairs of float32, since a TPU has none",
+                "use float32",
+                [e for e in step.emulated if e.type == "float64"],
+            ),
+            (
+                "int64 is computed in pairs of int32",
+                "use int32 where the numbers allow it",
+                [e for e in step.emulated if e.type == "int64" and not e.slow_to_compile],
+            ),
+            (
+                "an int64 division takes the compiler half a second, and one of two large tensors ten seconds and more",
+                "divide in int32",
+                [e for e in step.emulated if e.slow_to_compile],
+            ),
+        ):
+            if rows:
+                places = [f"{_where(e.where) or 'no Python line'} ({e.op}, {e.elements:,} numbers)" for e in rows[:3]]
+                more = [f"{len(rows) - 3} more"] if len(rows) > 3 else []
+                found.append(f"{about}{says}: {', '.join(places + more)}: {hint}.")
+    return found
 
 
 def show(report: Report, console: Console) -> None:

@@ -11,7 +11,7 @@ from functools import cached_property
 
 Dims = tuple[int, ...]
 
-TYPE = r"tensor<[^>]*>"
+TYPE = r"tensor<(?:[^<>]|<[^>]*>)*>"
 _FUNCTION = re.compile(r"func\.func (?:public |private )?@(?P<name>[\w.]+)\((?P<arguments>.*)")
 _OPERATION = re.compile(
     r'^\s*(?:(?P<results>%\w+(?:, %\w+)*) = )?"(?P<name>[\w.]+)"\((?P<operands>[^)]*)\)(?P<rest>.*)$'
@@ -26,6 +26,11 @@ def dims_of(type_: str) -> Dims:
     return tuple(int(d) for d in re.match(r"tensor<((?:\d+x)*)", type_)[1].split("x")[:-1])
 
 
+def element_of(type_: str) -> str:
+    """``tensor<8x16xbf16>`` -> ``bf16``."""
+    return re.match(r"tensor<(?:\d+x)*(.*)>", type_)[1]
+
+
 @dataclass
 class Operation:
     name: str  # without its dialect
@@ -35,6 +40,8 @@ class Operation:
     operand_dims: list[Dims] = field(default_factory=list)
     result_dims: list[Dims] = field(default_factory=list)
     regions: list["Block"] = field(default_factory=list)
+    operand_elements: list[str] = field(default_factory=list)  # their types: "bf16"
+    location: str = ""  # "#loc3"
 
     @cached_property
     def _lists(self) -> dict[str, Dims]:
@@ -68,11 +75,15 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _types(text: str) -> tuple[list[Dims], list[Dims]]:
-    """Of ``: (operands) -> results``."""
+def _add_types(operation: Operation, text: str) -> None:
+    """From ``: (operands) -> results loc(#loc3)``."""
     given, _, made = text.partition(" -> ")
-    made = made.partition(" loc(")[0]
-    return [dims_of(t) for t in re.findall(TYPE, given)], [dims_of(t) for t in re.findall(TYPE, made)]
+    made, _, location = made.partition(" loc(")
+    operands = re.findall(TYPE, given)
+    operation.operand_dims = [dims_of(t) for t in operands]
+    operation.operand_elements = [element_of(t) for t in operands]
+    operation.result_dims = [dims_of(t) for t in re.findall(TYPE, made)]
+    operation.location = location.rstrip(")")
 
 
 def _operation(line: str, lines: Iterator[str]) -> Operation | None:
@@ -93,7 +104,7 @@ def _operation(line: str, lines: Iterator[str]) -> Operation | None:
         while not rest.startswith("})"):
             block, rest = _block(lines)
             made.regions.append(block)
-    made.operand_dims, made.result_dims = _types(rest)
+    _add_types(made, rest)
     return made
 
 
