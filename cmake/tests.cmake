@@ -11,6 +11,7 @@ add_executable(cpp_tests EXCLUDE_FROM_ALL
   csrc/exec/repeats_test.cpp
   csrc/lowerings/call_test.cpp
   csrc/pjrt/client_test.cpp
+  csrc/pjrt/wide_division_test.cpp
   csrc/stablehlo/emitter_test.cpp
   csrc/tensor/view_test.cpp)
 target_include_directories(cpp_tests PRIVATE csrc ${PJRT_INCLUDE})

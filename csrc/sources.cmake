@@ -15,7 +15,8 @@ layer(stablehlo
   csrc/stablehlo/constants.cpp
   csrc/stablehlo/emitter.cpp
   csrc/stablehlo/emitter_regions.cpp
-  csrc/stablehlo/type.cpp)
+  csrc/stablehlo/type.cpp
+  csrc/stablehlo/wide_division.cpp)
 layer(cache
   csrc/cache/background.cpp
   csrc/cache/disk.cpp

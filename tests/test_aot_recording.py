@@ -1,5 +1,7 @@
 """torch_tpu.aot records what user code would run, on tensors that have no data."""
 
+import re
+
 import pytest
 import torch
 
@@ -188,3 +190,13 @@ def test_arguments_of_distributions_count_as_valid():
         recording.cut()
     assert entropy.shape == (2,)
     assert [f.kind for f in recording.findings] == ["host read"]
+
+
+@pytest.mark.parametrize("divide", [torch.floor_divide, torch.remainder, torch.fmod, torch.gcd])
+def test_64_bit_integers_are_not_divided_by_a_tpu(divide):
+    with aot.topology("v6e") as recording:
+        x = torch.arange(8, device="tpu")
+        divide(x, x + 1)
+    module = recording.programs[-1].module
+    found = re.findall(r'"stablehlo\.(?:divide|remainder)".* -> tensor<(.*)>', module)
+    assert set(found) == {"8xf32"}

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "stablehlo/wide_division.h"
+
 namespace torch_tpu {
 
 namespace {
@@ -255,6 +257,10 @@ Value Emitter::unary(std::string_view name, const Value& x) {
 Value Emitter::binary(std::string_view name, const Value& a, const Value& b) {
   TORCH_INTERNAL_ASSERT(a.type == b.type, name, " on ", a.type, " and ", b.type);
   check_elements(name, a.dtype());
+  if (!on_host_ && (a.dtype() == at::kLong || a.dtype() == at::kUInt64)) {
+    if (name == "divide") return wide_quotient(*this, a, b);
+    if (name == "remainder") return wide_remainder(*this, a, b);
+  }
   return op1(name, {a, b}, {}, a.type);
 }
 
