@@ -257,10 +257,36 @@ def test_a_module_from_elsewhere_is_checked_as_it_says(tmp_path):
     assert target["steps"][0]["memory"]["arguments"] == 64 * 128 * 4 / 4
 
 
-def test_a_script_is_not_spread_and_a_sentence_says_what_is(script):
-    done = check("--shard", "tp", script(MATMUL))
+def test_a_module_from_elsewhere_is_not_spread_and_a_sentence_says_so(tmp_path):
+    done = check("--shard", "tp", "--mlir", tmp_path / "step.mlir")
     assert done.returncode == 2
-    assert "--shard tp goes with --module and --hf" in done.stderr
+    assert "do not go with --mlir" in done.stderr
+
+
+@needs_libtpu
+def test_a_script_is_spread_with_its_optimizer_in_a_program_of_its_own(script):
+    code = """
+        import torch
+        net = torch.nn.Sequential(torch.nn.Linear(512, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 512)).to("tpu")
+        optimizer = torch.optim.AdamW(net.parameters())
+        for _ in range(3):
+            loss = net(torch.ones(64, 512).to("tpu")).square().mean()
+            loss.backward()
+            print(loss.item())
+            optimizer.step()
+            optimizer.zero_grad()
+        """
+    found = {}
+    for shard in ("none", "fsdp", "tp"):
+        done = check("--shard", shard, "--topology", "v6e:2x2", "--json", script(code))
+        assert done.returncode == 0, done.stderr
+        (target,) = json.loads(done.stdout)["targets"]
+        assert {step["verdict"] for step in target["steps"]} == {"ok"}
+        assert target["shard"] == shard
+        found[shard] = [step["memory"]["arguments"] for step in target["steps"]]
+    assert len(found["none"]) == 2
+    for shard in ("fsdp", "tp"):
+        assert all(0.2 < part / whole < 0.4 for part, whole in zip(found[shard], found["none"], strict=True)), found
 
 
 @needs_libtpu
@@ -272,11 +298,24 @@ def test_what_does_not_fit_is_compiled_in_other_ways(tmp_path):
     asked = ("--hf", tmp_path, "--train", "--batch", "4", "--seq", "1024", "--topology", "v5e-1", "--json")
     (target,) = json.loads(check(*asked).stdout)["targets"]
     assert target["steps"][-1]["verdict"] == "oom"
-    again, half, spread = target["notes"]
-    assert re.match(r"with --checkpoint layer \(.*\): does not fit, 2\d\.\d+ GiB$", again)
-    assert re.match(r"with --batch 2 \(.*\): does not fit, 2\d\.\d+ GiB$", half)
-    assert re.match(r"with --topology v5e:2x4 --batch 8 --shard fsdp \(.*\): fits, \d\.\d+ GiB of 15.75 GiB$", spread)
-    assert not json.loads(check(*asked, "--no-fit").stdout)["targets"][0]["notes"]
+    ways = {way.pop("options"): way for way in target["ways"]}
+    assert list(ways) == [
+        "--checkpoint layer",
+        "--batch 2",
+        "--batch 2 --checkpoint layer",
+        "--topology v6e:1x1",
+        "--topology v5e:2x4 --batch 8 --shard fsdp",
+    ]
+    for options in ("--checkpoint layer", "--batch 2"):
+        assert ways[options]["verdict"] == "oom"
+        assert 20 << 30 < ways[options]["peak"] < 30 << 30
+    spread = ways["--topology v5e:2x4 --batch 8 --shard fsdp"]
+    assert spread["verdict"] == "ok"
+    assert spread["peak"] < 15 << 30
+    said = " ".join(check(*asked[:-1]).stdout.split())
+    assert re.search(r"with --batch 2 \(compiled\): does not fit, 2\d\.\d+ GiB\.", said)
+    assert re.search(r"with .* --batch 8 --shard fsdp \(compiled\): fits, 1\d\.\d+ GiB of 15.75 GiB\.", said)
+    assert not json.loads(check(*asked, "--no-fit").stdout)["targets"][0]["ways"]
 
 
 @needs_libtpu

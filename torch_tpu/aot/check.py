@@ -6,6 +6,7 @@ import re
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from torch_tpu import _C
 from torch_tpu.aot import hardware, memory, protos
 from torch_tpu.aot.compiler import Compiler, Depth, libtpu_version
 from torch_tpu.aot.emulated import emulated_ops
-from torch_tpu.aot.errors import CheckError, CompilerError
+from torch_tpu.aot.errors import CheckError, CompilerError, first_line
 from torch_tpu.aot.estimate import estimate
+from torch_tpu.aot.fit import Room, Way, add_ways_to_fit
 from torch_tpu.aot.hlo import Module
+from torch_tpu.aot.recompute import Checkpoint, recomputing
 from torch_tpu.aot.recording import Finding, Program, Recording, topology
 from torch_tpu.aot.report import Report, StepReport, TargetReport, ops_of, time_of
 from torch_tpu.aot.sharding import Shard, spread
@@ -27,32 +30,48 @@ MakeOptimizer = Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
 Progress = Callable[[str], None]
 
 
-def _silent(_: str) -> None:
+def silent(_: str) -> None:
     """No progress is shown."""
 
 
 # --- user code
 
 
-def _abstract(tensor: torch.Tensor, name: str = "") -> torch.Tensor:
-    """A tensor like this one on ``tpu``, without data."""
-    made = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="tpu")
-    _C.abstract_name(made, name)
-    return made
+@dataclass(frozen=True)
+class _Changes:
+    """How a module and its inputs are run otherwise than as they were given."""
+
+    batch: int | None = None
+    dtype: torch.dtype | None = None  # of what is float32
+
+    def abstract(self, tensor: torch.Tensor, name: str = "") -> torch.Tensor:
+        """A tensor like this one on ``tpu``, without data."""
+        dtype = self.dtype if self.dtype and tensor.dtype == torch.float32 else tensor.dtype
+        made = torch.empty_strided(tensor.size(), tensor.stride(), dtype=dtype, device="tpu")
+        _C.abstract_name(made, name)
+        return made
+
+    def abstract_input(self, given: Any) -> Any:
+        if not isinstance(given, torch.Tensor):
+            return given
+        if self.batch is not None:
+            given = torch.empty(self.batch, *given.shape[1:], dtype=given.dtype, device="meta")
+        return self.abstract(given)
+
+    def abstract_copy(self, module: torch.nn.Module) -> torch.nn.Module:
+        """The module with its parameters and buffers on ``tpu``, without data; the given one stays as it is."""
+        memo: dict[int, Any] = {}
+        for name, parameter in module.named_parameters():
+            memo[id(parameter)] = torch.nn.Parameter(self.abstract(parameter.data, name), parameter.requires_grad)
+        for name, buffer in module.named_buffers():
+            memo[id(buffer)] = self.abstract(buffer, name)
+        return copy.deepcopy(module, memo)
 
 
-def _as_input(given: Any) -> Any:
-    return _abstract(given) if isinstance(given, torch.Tensor) else given
-
-
-def _abstract_copy(module: torch.nn.Module) -> torch.nn.Module:
-    """The module with its parameters and buffers on ``tpu``, without data; the given one stays as it is."""
-    memo: dict[int, Any] = {}
-    for name, parameter in module.named_parameters():
-        memo[id(parameter)] = torch.nn.Parameter(_abstract(parameter.data, name), parameter.requires_grad)
-    for name, buffer in module.named_buffers():
-        memo[id(buffer)] = _abstract(buffer, name)
-    return copy.deepcopy(module, memo)
+def _batch_of(inputs: Any) -> int | None:
+    """The first dimension of all tensors of the inputs, if they have one in common."""
+    sizes = {t.shape[:1] for t in tree_leaves(inputs) if isinstance(t, torch.Tensor)}
+    return next(iter(sizes))[0] if len(sizes) == 1 and sizes != {()} else None
 
 
 def _loss_of(output: Any) -> torch.Tensor:
@@ -74,13 +93,14 @@ def _run(
     train: bool,
     optimizer: MakeOptimizer | None,
     loss: Callable[[Any], torch.Tensor] | None,
+    changes: _Changes,
     recording: Recording,
 ) -> int:
     """Runs the steps; returns how many programs came before the last one."""
     if isinstance(call, torch.nn.Module):
-        call = _abstract_copy(call)
+        call = changes.abstract_copy(call)
         call.train(train)
-    inputs, kwargs = tree_map(_as_input, (tuple(inputs), dict(kwargs)))
+    inputs, kwargs = tree_map(changes.abstract_input, (tuple(inputs), dict(kwargs)))
     if not train:
         with torch.no_grad():
             recording.cut("set-up")
@@ -117,13 +137,17 @@ def check(
     optimizer: MakeOptimizer | None = None,
     loss: Callable[[Any], torch.Tensor] | None = None,
     example_kwargs: Mapping[str, Any] | None = None,
+    batch: int | None = None,
+    dtype: torch.dtype | None = None,
+    checkpoint: Checkpoint = "none",
     depth: Depth = "quick",
     values: Mapping[str, float] | None = None,
     on_read: str = "assume",
     shard: Shard = "none",
     roll: bool | None = None,
+    fit: bool = False,
     timeout: float = 1800,
-    progress: Progress = _silent,
+    progress: Progress = silent,
     compiler: Compiler | None = None,
 ) -> Report:
     """Would this run on a TPU: which ops are missing, does it fit, how long would a step take, what bounds it?
@@ -133,8 +157,12 @@ def check(
 
     ``topology``: a slice's name, or several to compare. ``train``: a forward, a backward and a step of ``optimizer``
     (a function from parameters to an optimizer; AdamW by default) with ``loss(output)`` (default: the output's
-    ``loss``, a scalar output, or a mean). ``depth``: ``"quick"`` runs the compiler's first phase (seconds), ``"full"``
-    all of it (minutes; errors that only code generation finds, and cycles). ``shard`` makes one program of all devices of
+    ``loss``, a scalar output, or a mean). ``batch``: of the inputs, where the first dimension of all tensors is one, in place
+    of theirs; ``dtype``: what parameters, buffers and inputs in float32 have instead; ``checkpoint``: with ``"layer"``, layers
+    are computed again in the backward (by the model's own switch, or those of its lists and sequences).
+    ``fit``: where memory does not suffice, what may make it fit is compiled too.
+    ``depth``: ``"quick"`` runs the compiler's first phase (seconds), ``"full"`` all of it (minutes; errors that only code
+    generation finds, and cycles). ``shard`` makes one program of all devices of
     the slice: ``"fsdp"`` cuts parameters and optimizer state, and the inputs along their first dimension, the batch of all;
     ``"tp"`` (tensor parallelism) each product's weight, so that devices share a layer's work on the same inputs.
     ``roll``: layers that repeat are checked as a loop over stacked parameters; False: as PyTorch runs them, one by one;
@@ -144,21 +172,66 @@ def check(
     """
     targets = [hardware.parse(name) for name in ([topology] if isinstance(topology, str) else topology)]
     title = getattr(fn_or_module, "__qualname__", type(fn_or_module).__name__)
+    own_batch = _batch_of((example_inputs, example_kwargs))
+    if batch is not None and own_batch is None:
+        raise CheckError(
+            f"A batch of {batch}: the inputs have no first dimension in common.", "Give the inputs in that size."
+        )
+    changes = _Changes(batch, dtype)
     with contextlib.nullcontext(compiler) if compiler else Compiler(timeout) as compiler:
         compiler.start()
         start = time.monotonic()
         recording, before = capture(
-            lambda r: _run(fn_or_module, example_inputs, example_kwargs or {}, train, optimizer, loss, r),
+            lambda r: _run(fn_or_module, example_inputs, example_kwargs or {}, train, optimizer, loss, changes, r),
             targets[0],
             values,
             on_read,
             roll,
-            batch_parts=targets[0].devices if shard == "fsdp" else 1,
-            head_parts=targets[0].devices if shard == "tp" else 1,
+            checkpoint if train else "none",
+            **parts_of(targets[0], shard),
         )
         seconds = time.monotonic() - start
         steps = recording.programs[before:] or [p for p in recording.programs if p.runs > 1] or recording.programs
-        return judge(title, recording, steps, targets, compiler, depth, seconds, progress=progress, shard=shard)
+        report = judge(title, recording, steps, targets, compiler, depth, seconds, progress=progress, shard=shard)
+        if not fit:
+            return report
+        now = Way(targets[0].name, batch or own_batch, dtype, checkpoint, shard)
+
+        def check_way(way: Way, roll: bool | None) -> Report:
+            progress(f"It does not fit: trying {way.beside(now)}")
+            try:
+                return check(
+                    fn_or_module,
+                    *example_inputs,
+                    topology=way.topology,
+                    train=train,
+                    optimizer=optimizer,
+                    loss=loss,
+                    example_kwargs=example_kwargs,
+                    batch=way.batch,
+                    dtype=way.dtype,
+                    checkpoint=way.checkpoint,
+                    values=values,
+                    on_read=on_read,
+                    shard=way.shard,
+                    roll=roll,
+                    compiler=compiler,
+                )
+            except CheckError:
+                raise
+            except Exception as error:  # the model's own, such as of a size that it has fixed
+                raise CheckError(f"{type(error).__name__}: {first_line(error)}") from error
+
+        add_ways_to_fit(report, now, Room.of(steps, train, shard), roll, check_way)
+        return report
+
+
+def parts_of(target: hardware.Slice, shard: Shard) -> dict[str, int]:
+    """Of ``topology``: how many devices will share what."""
+    return {
+        "batch_parts": target.devices if shard == "fsdp" else 1,
+        "head_parts": target.devices if shard == "tp" else 1,
+    }
 
 
 def check_module(
@@ -167,7 +240,7 @@ def check_module(
     topology: str | Sequence[str] = "v6e:1x1",
     depth: Depth = "quick",
     timeout: float = 1800,
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> Report:
     """What ``check`` says of a StableHLO module in a file, from anywhere: to compare it with another program.
 
@@ -200,10 +273,15 @@ def capture(
     values: Mapping[str, float] | None,
     on_read: str,
     roll: bool | None,
+    checkpoint: Checkpoint,
     **parts: int,
 ) -> tuple[Recording, int]:
-    with topology(target, values=values, on_read=on_read, roll=roll, **parts) as recording:
+    with (
+        topology(target, values=values, on_read=on_read, roll=roll, **parts) as recording,
+        recomputing(checkpoint) as verify,
+    ):
         before = body(recording)
+        verify()
     return recording, before
 
 
@@ -225,7 +303,7 @@ def judge(
     depth: Depth,
     capture_seconds: float,
     redirects: list[Finding] | None = None,
-    progress: Progress = _silent,
+    progress: Progress = silent,
     shard: Shard = "none",
 ) -> Report:
     """Compiles the steps for each target."""

@@ -9,6 +9,9 @@ class CheckError(RuntimeError):
         self.what = what
         self.advice = advice
 
+    def __reduce__(self) -> tuple:
+        return type(self), (self.what, self.advice)
+
 
 class CompilerError(CheckError):
     """The TPU compiler refused a program. ``kind``: ``oom``, ``refused`` or ``crashed``."""
@@ -16,3 +19,11 @@ class CompilerError(CheckError):
     def __init__(self, kind: str, what: str, advice: str = ""):
         super().__init__(what, advice)
         self.kind = kind
+
+    def __reduce__(self) -> tuple:
+        return type(self), (self.kind, self.what, self.advice)
+
+
+def first_line(error: Exception) -> str:
+    """What an error of someone else's says first."""
+    return next(iter(str(error).strip().splitlines()), "")

@@ -4,6 +4,7 @@ import difflib
 import math
 import re
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -41,6 +42,7 @@ class Chip:
 
     generation: str
     devices_a_chip: int
+    hbm: int  # bytes, all of them: a program can use a little less
     flops: float  # bfloat16, a second
     hbm_bandwidth: float  # bytes a second
     ici_bandwidth: float  # bytes a second that come in over all links
@@ -83,6 +85,15 @@ class Slice:
         """So many chips (a power of two) of this generation, in their usual shape."""
         return Slice(self.chip, _grid(chips, len(self.shape)))
 
+    def with_more_memory(self) -> Iterator["Slice"]:
+        """As many chips of other generations whose devices have more HBM, by at least half of it: the least first."""
+        hbm = self.chip.hbm
+        newest_first = reversed(chips().values())
+        for chip in sorted(newest_first, key=lambda chip: chip.hbm):
+            if chip.hbm >= 1.5 * hbm and self.chips & (self.chips - 1) == 0:
+                hbm = chip.hbm
+                yield Slice(chip, _grid(self.chips, 3 if chip.generation in _THREE_DIMENSIONAL else 2))
+
     @property
     def gather_bandwidth(self) -> float:
         """Bytes a second that come in at the chip with the fewest links, where all devices gather from all others.
@@ -104,6 +115,7 @@ def chips() -> dict[str, Chip]:
         name: Chip(
             generation=name,
             devices_a_chip=row["devices"],
+            hbm=(row["hbm_gib"] << 30) // row["devices"],
             flops=row["bf16_tflops"] * 1e12 / row["devices"],
             hbm_bandwidth=row["hbm_gbps"] * 1e9 / row["devices"],
             ici_bandwidth=row["ici_gbps"] * 1e9 / row["devices"],

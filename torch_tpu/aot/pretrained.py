@@ -7,16 +7,11 @@ import torch
 
 from torch_tpu.aot.errors import CheckError
 
-DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32, "float16": torch.float16}
-
 
 def causal_lm(
-    config: str, batch: int, sequence: int | None, dtype: str, train: bool, checkpoint: str = "none"
+    config: str, batch: int, sequence: int | None, dtype: torch.dtype, train: bool
 ) -> tuple[torch.nn.Module, dict[str, Any], int]:
-    """The model on ``meta``, its keyword arguments, and the sequence length. ``config``: a folder, or a name on the hub.
-
-    ``checkpoint="layer"``: each layer is computed again in the backward, rather than kept.
-    """
+    """The model on ``meta``, its keyword arguments, and the sequence length. ``config``: a folder, or a name on the hub."""
     folder = Path(config)
     if folder.is_dir() and not (folder / "config.json").is_file():
         raise CheckError(f"{config} holds no config.json.", "Give a folder with a transformers configuration.")
@@ -38,13 +33,9 @@ def causal_lm(
     loaded.use_cache = False
     try:
         with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(loaded, dtype=DTYPES[dtype])
+            model = AutoModelForCausalLM.from_config(loaded, dtype=dtype)
     except ValueError as error:
         raise CheckError(f"{config} is no causal language model: {str(error).splitlines()[0]}") from error
     model.train(train)
-    if checkpoint == "layer":
-        # The name in newer transformers, where the older one warns.
-        enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
-        enable({"use_reentrant": False})
     ids = torch.empty(batch, sequence, dtype=torch.int64, device="meta")
     return model, {"input_ids": ids} | ({"labels": ids} if train else {}), sequence

@@ -44,10 +44,14 @@ class Program:
     host_bytes: int  # sent from the host for a run, at most
 
     @property
+    def multiplies(self) -> bool:
+        """Whether it has products of matrices, or convolutions."""
+        return any(op in self.module for op in ("stablehlo.dot_general", "stablehlo.convolution"))
+
+    @property
     def is_setup(self) -> bool:
         """True if it only makes arrays, such as parameters: it takes none, and multiplies no matrices."""
-        products = ("stablehlo.dot_general", "stablehlo.convolution")
-        return not self.arguments and not any(op in self.module for op in products)
+        return not self.arguments and not self.multiplies
 
 
 @dataclass(frozen=True)

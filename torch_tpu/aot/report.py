@@ -88,6 +88,18 @@ class StepReport:
 
 
 @dataclass
+class Tried:
+    """A way to make a program fit that was tried. ``options``: of ``torch-tpu check``, beside those of the check."""
+
+    options: str
+    verdict: str = ""  # as a step's, of its worst program; none if it could not be compiled: ``message`` says why
+    peak: int = 0
+    limit: int = 0  # as the target's hbm_limit
+    rolled: bool = False  # with layers as loops
+    message: str = ""
+
+
+@dataclass
 class TargetReport:
     name: str  # "v6e:2x2"
     device_kind: str
@@ -98,6 +110,7 @@ class TargetReport:
     steps: list[StepReport] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     shard: str = "none"  # "fsdp", "tp", or as "given" by the module: one program of all devices
+    ways: list[Tried] = field(default_factory=list)  # to make it fit, where it does not
 
 
 @dataclass

@@ -1,25 +1,25 @@
 """``torch-tpu check``: will it run on a TPU, does it fit, how fast would it be? Answered by the compiler, without a TPU."""
 
-import functools
 import importlib
 import json
 import os
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
+import torch
 from rich.console import Console
 
 from torch_tpu.aot import hardware
-from torch_tpu.aot.check import check, check_module, judge, steps_of
-from torch_tpu.aot.compiler import Compiler, Depth
+from torch_tpu.aot.check import check, check_module
+from torch_tpu.aot.compiler import Depth
 from torch_tpu.aot.errors import CheckError
+from torch_tpu.aot.recompute import Checkpoint
 from torch_tpu.aot.report import Report
 from torch_tpu.aot.sharding import Shard
 from torch_tpu.cli import check_text
-from torch_tpu.cli.check_fit import Way, add_ways_to_fit
 
 # Exit status: the check itself failed; what --fail-on names was found.
 FAILED, FOUND = 2, 1
@@ -79,35 +79,33 @@ def _failures(report: Report, fail_on: tuple[str, ...]) -> list[str]:
 )
 @click.option(
     "--batch",
-    default=1,
-    show_default=True,
     type=click.IntRange(1),
-    help="With --hf: sequences, of all devices together.",
+    help="Of all devices together: sequences (--hf), the inputs' first dimension (--module), batch_size of DataLoaders.  "
+    "[default: 1 with --hf, else as it is]",
 )
 @click.option(
     "--seq", type=click.IntRange(1), help="With --hf: tokens in a sequence.  [default: the model's, at most 2048]"
 )
 @click.option(
     "--dtype",
-    default="bfloat16",
-    show_default=True,
     type=click.Choice(["bfloat16", "float32", "float16"]),
-    help="With --hf.",
+    help="In place of float32: of parameters and inputs; of a script, PyTorch's default.  [default: bfloat16 with --hf, "
+    "else as it is]",
 )
 @click.option(
     "--shard",
     default="none",
     show_default=True,
     type=click.Choice(["none", "fsdp", "tp"]),
-    help="With --module and --hf: one device, or one program of all the slice's devices: each a part of the batch (fsdp) "
-    "or of each layer (tp, tensor parallelism).",
+    help="One device, or one program of all the slice's devices: each a part of the batch (fsdp) or of each layer (tp, "
+    "tensor parallelism).",
 )
 @click.option(
     "--checkpoint",
     default="none",
     show_default=True,
     type=click.Choice(["none", "layer"]),
-    help="With --hf: keep activations, or compute each layer's again in the backward.",
+    help="Keep activations, or compute each layer's again in the backward.",
 )
 @click.option(
     "--roll/--no-roll",
@@ -123,7 +121,7 @@ def _failures(report: Report, fail_on: tuple[str, ...]) -> list[str]:
 @click.option(
     "--fit/--no-fit",
     default=True,
-    help="With --hf, where memory does not suffice: also compile what may make it fit.  [default: fit]",
+    help="Where memory does not suffice: also compile what may make it fit.  [default: fit]",
 )
 @click.option("--value", multiple=True, metavar="FILE:LINE=N", help="What a value is that the host reads at a line.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -141,11 +139,11 @@ def command(
     mlir: Path | None,
     topology: str,
     train: bool,
-    batch: int,
+    batch: int | None,
     seq: int | None,
-    dtype: str,
+    dtype: str | None,
     shard: Shard,
-    checkpoint: str,
+    checkpoint: Checkpoint,
     roll: bool | None,
     depth: Depth,
     fit: bool,
@@ -171,39 +169,33 @@ def command(
                 "Nothing to check, or several things.",
                 "Give one of SCRIPT.py, --module PKG:FUNCTION, --hf CONFIG, --mlir FILE.",
             )
-        if shard != "none" and (script or mlir):
+        if mlir is not None and (shard, checkpoint, batch, dtype) != ("none", "none", None, None):
             raise CheckError(
-                f"--shard {shard} goes with --module and --hf.",
-                "Give the model as --module PKG:FUNCTION; a StableHLO module says itself how it is spread.",
+                "--shard, --checkpoint, --batch and --dtype do not go with --mlir.",
+                "A StableHLO module says itself how it is spread, and what it computes.",
             )
         targets = [hardware.parse(name) for name in topology.split(",")]
         values = _values(value)
         with stderr.status("Starting") as status:
-            if script is not None:
-                report = _of_script(Path(script), arguments, targets, depth, values, roll, timeout, status.update)
-            elif mlir is not None:
-                slices = [t.name for t in targets]
-                report = check_module(mlir, topology=slices, depth=depth, timeout=timeout, progress=status.update)
+            how: dict[str, Any] = {"depth": depth, "timeout": timeout, "progress": status.update}
+            if mlir is not None:
+                report = check_module(mlir, topology=[t.name for t in targets], **how)
             else:
-                check_as = functools.partial(
-                    check,
-                    topology=[t.name for t in targets],
-                    train=train,
-                    shard=shard,
-                    roll=roll,
-                    depth=depth,
-                    values=values,
-                    timeout=timeout,
-                    progress=status.update,
-                )
+                how |= {"shard": shard, "checkpoint": checkpoint, "values": values, "roll": roll, "fit": fit}
                 if hf is not None:
                     status.update("Building the model without weights")
-                    now = Way(topology, batch, checkpoint, shard)
-                    report = _of_configuration(hf, now, seq, dtype, train, fit, check_as, status.update)
-                else:
+                    report = _of_configuration(hf, batch or 1, seq, dtype or "bfloat16", targets, train, how)
+                elif module is not None:
                     made = _function(module)()
-                    report = check_as(*(made if isinstance(made, tuple) else (made,)))
-                    report.title = f"{module}: {'training step' if train else 'forward'}"
+                    given = made if isinstance(made, tuple) else (made,)
+                    how |= {"batch": batch, "dtype": _dtype(dtype), "train": train}
+                    report = check(*given, topology=[t.name for t in targets], **how)
+                    report.title = f"{module}: {_what(train, checkpoint)}"
+                else:
+                    from torch_tpu.aot.script import check_script
+
+                    how |= {"batch": batch, "dtype": _dtype(dtype)}
+                    report = check_script(Path(script), arguments, targets, **how)
     except Exception as error:
         if with_traceback:
             raise
@@ -227,51 +219,27 @@ def command(
         sys.exit(FOUND)
 
 
+def _dtype(name: str | None) -> torch.dtype | None:
+    return getattr(torch, name) if name else None
+
+
+def _what(train: bool, checkpoint: Checkpoint) -> str:
+    return ("training step" if train else "forward") + (", layers computed again" if checkpoint == "layer" else "")
+
+
 def _of_configuration(
     config: str,
-    now: Way,
+    batch: int,
     seq: int | None,
     dtype: str,
+    targets: list[hardware.Slice],
     train: bool,
-    fit: bool,
-    check_as: Callable[..., Report],
-    progress: Callable[[str], None],
+    how: dict[str, Any],
 ) -> Report:
     from torch_tpu.aot.pretrained import causal_lm
 
-    model, inputs, sequence = causal_lm(config, now.batch, seq, dtype, train, now.checkpoint)
-    report = check_as(model, example_kwargs=inputs)
-    what = ("training step" if train else "forward") + (", layers computed again" if now.checkpoint == "layer" else "")
-    report.title = f"{Path(config).name}: {what}, batch {now.batch}, sequence {sequence}, {dtype}"
-
-    def check_way(way: Way) -> Report:
-        progress(f"It does not fit: trying {way.beside(now)}")
-        model, inputs, _ = causal_lm(config, way.batch, seq, dtype, train, way.checkpoint)
-        changed = {"topology": way.topology, "shard": way.shard, "depth": "quick", "roll": True}
-        return check_as(model, example_kwargs=inputs, **changed, progress=lambda _: None)
-
-    if fit:
-        add_ways_to_fit(report, now, train, check_way)
+    model, inputs, sequence = causal_lm(config, batch, seq, _dtype(dtype), train)
+    report = check(model, example_kwargs=inputs, topology=[t.name for t in targets], train=train, **how)
+    what = _what(train, how["checkpoint"])
+    report.title = f"{Path(config).name}: {what}, batch {batch}, sequence {sequence}, {dtype}"
     return report
-
-
-def _of_script(
-    script: Path,
-    arguments: tuple[str, ...],
-    targets: list[hardware.Slice],
-    depth: Depth,
-    values: dict[str, float],
-    roll: bool | None,
-    timeout: float,
-    progress: Callable[[str], None],
-) -> Report:
-    from torch_tpu.aot.script import record
-
-    with Compiler(timeout) as compiler:
-        compiler.start()
-        progress(f"Running {script} without data")
-        start = time.monotonic()
-        recording, redirects = record(script, arguments, targets[0], values, roll=roll)
-        seconds = time.monotonic() - start
-        steps = steps_of(recording.programs)
-        return judge(script.name, recording, steps, targets, compiler, depth, seconds, redirects, progress)

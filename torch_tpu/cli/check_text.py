@@ -5,7 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from torch_tpu.aot.recording import line
-from torch_tpu.aot.report import LayoutCopies, Report, StepReport, TargetReport
+from torch_tpu.aot.report import LayoutCopies, Report, StepReport, TargetReport, Tried
 
 _GIB = 1 << 30
 LAYOUT_SHARE = 0.01  # of the time, from which on layout copies are worth a line
@@ -30,13 +30,23 @@ def scaled(n: float) -> str:
     return f"{n:.0f} "
 
 
-def verdict(step: StepReport) -> str:
+def verdict(step: StepReport | Tried) -> str:
     return {
         "ok": "compiles and fits",
         "oom": "does not fit",
         "refused": "refused by the compiler",
         "crashed": "the compiler crashed",
     }[step.verdict]
+
+
+def outcome(way: Tried) -> str:
+    """What a way to make the program fit comes to."""
+    if not way.verdict:
+        return f"with {way.options}, not tried: {way.message}"
+    how = "compiled, layers as loops" if way.rolled else "compiled"
+    if way.verdict == "ok":
+        return f"with {way.options} ({how}): fits, {gib(way.peak)} of {gib(way.limit)}"
+    return f"with {way.options} ({how}): {verdict(way)}" + (f", {gib(way.peak)}" if way.verdict == "oom" else "")
 
 
 def _summary(report: Report) -> Table:
@@ -96,6 +106,7 @@ def notes(report: Report) -> list[str]:
     for target in report.targets:
         step = main_step(target)
         found += [f"{target.name}: {note}." for note in target.notes]
+        found += [f"{target.name}: {outcome(way)}." for way in target.ways]
         if target.devices > target.chips:
             found.append(f"{target.name}: a chip shows as two devices; figures are of one, half a chip.")
         if target.devices > 1 and target.shard == "none":

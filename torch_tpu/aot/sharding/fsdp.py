@@ -77,18 +77,24 @@ def fsdp(program: Program, devices: int) -> Cuts:
 
 def _plan(program: Program, devices: int) -> _Plan:
     inputs = [_one(a) for a in program.arguments if not a.name and _one(a)]
-    if not inputs:
-        raise CheckError("--shard fsdp: the program takes no batch.", "Give the inputs as arguments of the function.")
-    # Of a model's inputs, those with the most dimensions are of the whole batch; positions and masks may not be.
-    rank = max(map(len, inputs))
-    longest = Counter(d[:2] for d in inputs if len(d) == rank).most_common(1)[0][0]
-    batch = longest[0]
+    if not inputs and program.multiplies:
+        raise CheckError(
+            "--shard fsdp: the program takes no batch.",
+            "Give the inputs as arguments of the function; in a script, make them on the host.",
+        )
+    batch = tokens = 0  # of an optimizer's step by itself
+    if inputs:
+        # Of a model's inputs, those with the most dimensions are of the whole batch; positions and masks may not be.
+        rank = max(map(len, inputs))
+        longest = Counter(d[:2] for d in inputs if len(d) == rank).most_common(1)[0][0]
+        batch = longest[0]
+        tokens = math.prod(longest)
     if batch % devices:
         raise CheckError(
             f"--shard fsdp: a batch of {batch} does not divide among {devices} devices.",
             "Give a multiple of their number.",
         )
-    plan = _Plan(devices, batch, batch * longest[1] if len(longest) > 1 else batch, {})
+    plan = _Plan(devices, batch, tokens, {})
     for a in program.arguments:
         if a.name and _one(a):
             plan.parameters[_one(a)] = plan.parameter(_one(a))
