@@ -9,7 +9,7 @@ import pytest
 from tests.marks import needs_libtpu
 from torch_tpu import _plugins
 from torch_tpu.aot import CheckError, CompilerError, protos
-from torch_tpu.aot.compiler import Compiler
+from torch_tpu.aot.compiler import Compiler, _shared_options
 from torch_tpu.aot.estimate import estimate
 from torch_tpu.aot.hardware import chips, parse
 from torch_tpu.aot.hlo import Module
@@ -141,3 +141,15 @@ def test_an_answer_is_found_again_and_a_damaged_one_is_asked_anew(compiler, tmp_
     file.write_bytes(file.read_bytes()[:-1])
     assert compiler.compile(PROGRAM, parse("v6e"))["programs"] == first["programs"]
     assert len(asked) == 2
+
+
+def test_options_for_several_devices_are_those_of_the_chip_and_give_way_to_the_users(monkeypatch):
+    monkeypatch.delenv("LIBTPU_INIT_ARGS", raising=False)
+    gather = "xla_tpu_enable_sparse_core_collective_offload_all_gather"
+    assert _shared_options(parse("v6e:2x4"), 1) == {}
+    assert _shared_options(parse("v6e:2x4"), 8)[gather] == "true"
+    assert gather not in _shared_options(parse("v5e:2x4"), 8)
+    monkeypatch.setenv("LIBTPU_INIT_ARGS", f"--{gather}=false")
+    assert gather not in _shared_options(parse("v6e:2x4"), 8)
+    monkeypatch.setenv("LIBTPU_INIT_ARGS", f"--{gather}_of_another_name=false")
+    assert gather in _shared_options(parse("v6e:2x4"), 8)

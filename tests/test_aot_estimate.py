@@ -402,3 +402,31 @@ def test_a_collective_hides_behind_what_runs_before_its_end():
     assert alone.seconds_by_bound["ICI"] == pytest.approx((1 << 22) / 200e9 + LAUNCH)
     assert beside.seconds_by_bound["ICI"] == 0
     assert alone.link_bytes == beside.link_bytes == 1 << 22
+
+
+def test_a_collective_of_sparse_cores_counts_from_where_it_gets_its_operands():
+    """A start without operands tells SparseCores what to run, in a computation that a custom call has."""
+    moved, whole = array([1 << 20], F32), array([1 << 22], F32)
+    others = (
+        f"computations {{ id: 2 root_id: 21 {instruction(20, 'parameter', moved)}"
+        f"{instruction(21, 'custom-call', whole, 'operand_ids: 20 called_computation_ids: 3')} }}"
+        f"computations {{ id: 3 root_id: 31 {instruction(30, 'parameter', moved)}"
+        f"{instruction(31, 'all-gather', whole, 'operand_ids: 30')} }}"
+    )
+    work = instruction(5, "negate", array([1 << 28], F32), "operand_ids: 2")
+    update = instruction(4, "async-update", whole, "operand_ids: 3 operand_ids: 1")
+
+    def gather(*between):
+        return module(
+            instruction(1, "parameter", moved)
+            + instruction(2, "parameter", array([1 << 28], F32), "parameter_number: 1")
+            + instruction(3, "async-start", whole, "called_computation_ids: 2")
+            + "".join(between)
+            + instruction(99, "async-done", whole, "operand_ids: 4"),
+            others,
+        )
+
+    before, after = (estimate(gather(*between), parse("v6e:2x2")) for between in ((work, update), (update, work)))
+    assert before.link_bytes == after.link_bytes == 3 * (1 << 22)
+    assert before.seconds_by_bound["ICI"] == pytest.approx(3 * (1 << 22) / 200e9 + LAUNCH)
+    assert after.seconds_by_bound["ICI"] == 0

@@ -32,17 +32,28 @@ _ENVIRONMENT = {
 
 
 # How programs of several devices are compiled. By default the compiler breaks a product whose operand is gathered into
-# as many small ones as there are devices, and on square slices sums up whole gradients where each device needs a part
-# (public recipes for training on v6e set the second too). What LIBTPU_INIT_ARGS says of one goes first.
+# as many small ones as there are devices, and on square slices sums up whole gradients where each device needs a part.
+# What LIBTPU_INIT_ARGS says of one goes first.
 _SHARED = {
     "xla_jf_spmd_threshold_for_windowed_einsum_mib": "1000000",
     "xla_tpu_enable_sparse_core_collective_offload_nd_reduce_scatter": "true",
 }
+# On chips with SparseCores, which then gather and sum up while the TensorCores compute; by default only Ironwood's do.
+_SPARSE_CORES = {
+    "xla_tpu_enable_sparse_core_collective_offload_all_gather": "true",
+    "xla_tpu_enable_sparse_core_collective_offload_2d_all_gather": "true",
+    "xla_tpu_enable_sparse_core_collective_offload_3d_all_gather": "true",
+    "xla_tpu_enable_sparse_core_collective_offload_reduce_scatter": "true",
+    "xla_tpu_enable_sparse_core_offload_queuing_in_lhs": "true",
+}
 
 
-def _shared_options(partitions: int) -> dict[str, str]:
+def _shared_options(target: Slice, partitions: int) -> dict[str, str]:
+    if partitions == 1:
+        return {}
     given = os.environ.get("LIBTPU_INIT_ARGS", "")
-    return {name: value for name, value in _SHARED.items() if partitions > 1 and f"--{name}" not in given}
+    options = _SHARED | (_SPARSE_CORES if target.chip.sparse_cores else {})
+    return {name: value for name, value in options.items() if not re.search(rf"--{name}(?![\w])", given)}
 
 
 def libtpu_path() -> str:
@@ -176,7 +187,7 @@ class Compiler:
             "module": module,
             "depth": depth,
             "partitions": partitions,
-            "flags": list((_shared_options(partitions) | (flags or {})).items()),
+            "flags": list((_shared_options(target, partitions) | (flags or {})).items()),
         }
         version = f"{libtpu_version()} {os.environ.get('LIBTPU_INIT_ARGS', '')}"
         # A flag may ask for files to be written, which an answer does not hold.

@@ -136,12 +136,15 @@ class _Walk:
         links = _Links()
         for instruction in self._module.scheduled(computation):
             opcode = instruction.opcode
+            if exchange := self._begun(instruction):
+                now = (self._result.expected - begun) / runs
+                links.start(exchange.id, now, self._link_seconds(self._sent(exchange)) + LAUNCH)
+                continue
             if opcode in _FREE:
                 continue
             sent = self._sent(instruction)
             if opcode.endswith("-start") and sent is not None:
-                now = (self._result.expected - begun) / runs
-                links.start(instruction.id, now, self._link_seconds(sent) + LAUNCH)
+                continue  # an update begins it
             elif opcode in _DONE:
                 now = (self._result.expected - begun) / runs
                 self._wait(instruction, links, now, runs)
@@ -253,12 +256,23 @@ class _Walk:
             sizes = [len(g.replica_ids) for g in groups] or [instruction.device_list.iota.size or self._target.devices]
             share = _COLLECTIVES["reduce-scatter" if sliced and kind == "all-reduce" else kind](max(2, *sizes))
             return share * sum(plain_bytes(o.shape) for o in self._module.operands(instruction))
-        if instruction.opcode not in ("fusion", "async-start"):
+        # What SparseCores run is a computation of a custom call.
+        if instruction.opcode not in ("fusion", "async-start", "custom-call"):
             return None
         inner = [p for c in instruction.called_computation_ids for p in self._module.computations[c].instructions]
         slices = instruction.opcode == "fusion" and any(p.opcode == "dynamic-slice" for p in inner)
         found = [sent for p in inner if (sent := self._sent(p, slices)) is not None]
         return sum(found) if found else None
+
+    def _begun(self, instruction: Any) -> Any | None:
+        """The start of the asynchronous collective that has its operands from this instruction on, if there is one.
+
+        SparseCores are first told what to run: such a start has no operands, and an update brings them.
+        """
+        start = self._module.operands(instruction)[0] if instruction.opcode == "async-update" else instruction
+        if not start.opcode.endswith("-start") or (start is instruction) != bool(start.operand_ids):
+            return None
+        return None if self._sent(start) is None else start
 
     def _exchange(self, instruction: Any, sent: float, seconds: float, runs: float) -> None:
         """Adds a collective's bytes, and those seconds of a run of it that nothing hides."""

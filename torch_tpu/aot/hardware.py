@@ -52,6 +52,7 @@ class Chip:
     mxu: int  # rows and columns of a matrix unit
     mxu_share: float  # of the peak, that large products reach
     cores: int  # TensorCores, each with a vector unit, of a device
+    sparse_cores: int  # of a device
     topology_options: tuple[tuple[str, str], ...]
     source: str
 
@@ -125,6 +126,7 @@ def chips() -> dict[str, Chip]:
             mxu=row["mxu"],
             mxu_share=row["mxu_share"],
             cores=row["cores"] // row["devices"],
+            sparse_cores=row["sparse_cores"] // row["devices"],
             topology_options=tuple(row.get("topology_options", {}).items()),
             source=row["source"],
         )
