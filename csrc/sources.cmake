@@ -134,6 +134,7 @@ layer(device
 layer(aten
   csrc/aten/attention_choice.cpp
   csrc/aten/autocast.cpp
+  csrc/aten/autograd_threads.cpp
   csrc/aten/bool_power.cpp
   csrc/aten/boxed.cpp
   csrc/aten/compiled_graph.cpp

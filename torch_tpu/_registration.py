@@ -56,6 +56,7 @@ def register() -> None:
     atexit.register(_C.compile_finish)
     # Compiled programs are written to disk in the background: what is not written in this time is left out.
     atexit.register(_C.cache_finish, 5.0)
+    atexit.register(_C.settle_autograd_threads)
 
 
 def _end_step(optimizer, args, kwargs) -> None:

@@ -11,6 +11,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <thread>
 #include <utility>
 
 #include "device/discovery.h"
@@ -26,6 +27,9 @@ constexpr int kMaxDevices = 128;
 
 thread_local int this_device = 0;
 thread_local std::array<c10::StreamId, kMaxDevices> this_stream{};
+
+const std::thread::id first_thread = std::this_thread::get_id();  // the one that loads the library
+std::atomic<bool> others_choose{false};
 
 std::atomic<c10::StreamId> last_stream{0};
 std::atomic<void (*)(int)> synchronizer{nullptr};
@@ -45,7 +49,10 @@ struct TpuGuard final : c10::impl::DeviceGuardImplInterface {
 
   c10::Device exchangeDevice(c10::Device device) const override { return device_at(exchange_device(device.index())); }
   c10::Device getDevice() const override { return device_at(this_device); }
-  void setDevice(c10::Device device) const override { exchange_device(device.index()); }
+  void setDevice(c10::Device device) const override {
+    if (std::this_thread::get_id() != first_thread) others_choose = true;
+    exchange_device(device.index());
+  }
   void uncheckedSetDevice(c10::Device device) const noexcept override {
     if (device.index() >= 0) {
       this_device = device.index();
@@ -144,6 +151,8 @@ int device_count() noexcept {
 }
 
 int current_device() noexcept { return this_device; }
+
+bool other_threads_choose_devices() noexcept { return others_choose; }
 
 int exchange_device(int device) {
   const int previous = this_device;

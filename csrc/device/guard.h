@@ -21,6 +21,9 @@ int exchange_device(int device);
 // `device`, or the current one for -1. Throws if there is no such device.
 int checked_device(int device);
 
+// True once a thread other than the first has made a device current, as those of PyTorch's autograd engine do.
+bool other_threads_choose_devices() noexcept;
+
 // The current stream of `device` in this thread. Streams are labels: each device runs its work in
 // one queue, in the order it was submitted.
 int64_t current_stream(int device) noexcept;

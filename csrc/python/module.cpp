@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "aten/autograd_threads.h"
 #include "aten/registration.h"
 #include "exec/counters.h"
 #include "exec/policy.h"
@@ -75,6 +76,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("set_check_nan", &set_check_nan);
   m.def("flush", [] { flush_all("flush()"); }, unlocked);
   m.def("step_end", &end_step, unlocked);
+  m.def("settle_autograd_threads", &settle_autograd_threads, unlocked);
   m.def("synchronize", &synchronize, unlocked);
   m.def("set_background_compile", &set_background_compile);
   m.def("background_compile", &background_compile);

@@ -278,6 +278,7 @@ def topology(
         try:
             yield recording
         finally:
+            _C.settle_autograd_threads()  # while its tensors need no device
             recording.findings = [Finding(*f) for f in _C.abstract_findings()]
             recording.programs = [_program(p) for p in _C.abstract_end()]
 
