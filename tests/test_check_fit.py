@@ -57,7 +57,7 @@ def tried(fitting, now, room, refused=()):
         return TargetReport(way.topology, "", 1, 1, 16, "quick", [step])
 
     def report(targets):
-        return Report("", targets, [], [], [], 0, 0, "")
+        return Report("", "a training step", True, targets, [], [], [], 0, 0, "")
 
     def answer(way, roll):
         called.append(way)

@@ -2,7 +2,6 @@
 
 import re
 
-import pytest
 import torch
 
 from tests.marks import needs_libtpu
@@ -93,12 +92,13 @@ def test_float32_arithmetic_and_token_ids_are_not_named():
 
 
 @needs_libtpu
-@pytest.mark.parametrize("length", [8, 1 << 17])
-def test_int64_products_matter_where_they_are_long_and_divisions_always(length):
-    report = aot.check(hashed, torch.empty(length, dtype=torch.int64, device="meta"))
-    (division,) = notes(report, "an int64 division takes the compiler half a second")
-    assert f"(aten.remainder.Scalar, {length:,} numbers)" in division and division.endswith("divide in int32.")
-    assert len(notes(report, "int64 is computed in pairs of int32")) == (length > 65_536)
+def test_int64_products_and_remainders_matter_where_they_are_long():
+    report = aot.check(hashed, torch.empty(1 << 17, dtype=torch.int64, device="meta"))
+    (note,) = notes(report, "int64 is computed in pairs of int32")
+    assert "(aten.mul.Tensor, 131,072 numbers)" in note and "(aten.remainder.Scalar, 131,072 numbers)" in note
+    assert note.endswith("use int32 where the numbers allow it.")
+    few = aot.check(hashed, torch.empty(8, dtype=torch.int64, device="meta"))
+    assert few.targets[0].steps[0].emulated == [] and not notes(few, "int64")
 
 
 def test_layers_that_repeat_are_one_line_of_emulated_arithmetic():

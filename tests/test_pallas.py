@@ -8,6 +8,7 @@ from tests.marks import needs_libtpu
 from torch_tpu import aot
 from torch_tpu.aot.check import judge
 from torch_tpu.aot.compiler import Compiler
+from torch_tpu.aot.steps import everything
 
 jax = pytest.importorskip("jax")
 from torch_tpu import pallas  # noqa: E402
@@ -89,7 +90,7 @@ def test_flash_attention_is_kernels_forward_and_backward():
 def test_the_time_of_kernels_is_of_what_they_do():
     recording = attend()
     with Compiler() as compiler:
-        report = judge("", recording, recording.programs, [recording.target], compiler, "quick", 0)
+        report = judge("", recording, everything(recording), [recording.target], compiler, "quick", 0)
     time = report.targets[0].steps[0].time
     # Nine products of three blocks of four, forward and backward.
     assert time.flops == 9 * 3 * 8 * (2 * 512 * 512 * 128)
@@ -101,7 +102,7 @@ def test_the_time_of_kernels_is_of_what_they_do():
 def test_flash_attention_compiles_ahead_of_time():
     recording = attend()
     with Compiler() as compiler:
-        report = judge("", recording, recording.programs, [recording.target], compiler, "full", 0)
+        report = judge("", recording, everything(recording), [recording.target], compiler, "full", 0)
     (step,) = report.targets[0].steps
     assert step.verdict == "ok", step.message
     assert step.time.flops == 9 * 3 * 8 * (2 * 512 * 512 * 128)

@@ -104,11 +104,11 @@ void AbstractSession::begin(Assume assume, int64_t roll_from) {
   current = new AbstractSession(std::move(assume), roll_from);
 }
 
-std::vector<AbstractSession::Captured> AbstractSession::end() {
+AbstractSession::Programs AbstractSession::end() {
   AbstractSession* session = current.exchange(nullptr);
   if (session == nullptr) return {};
   session->cut("the end");
-  std::vector<Captured> programs = std::move(session->programs_);
+  Programs programs = std::move(session->programs_);
   delete session;
   return programs;
 }
@@ -147,10 +147,10 @@ void AbstractSession::cut_locked(const std::string& why) {
   const Program::Plan plan = program_.plan();
   if (!plan.live.empty()) {
     const uint64_t hash = hash_of(plan.key);
-    Captured* captured = nullptr;
+    size_t number = programs_.captured.size();
     const auto [first, last] = index_.equal_range(hash);
     for (auto it = first; it != last; ++it) {
-      if (it->second.first == plan.key) captured = &programs_[it->second.second];
+      if (it->second.first == plan.key) number = it->second.second;
     }
     int64_t resident = 0;
     std::vector<c10::weak_intrusive_ptr<DeviceValue>> alive;
@@ -161,16 +161,18 @@ void AbstractSession::cut_locked(const std::string& why) {
       alive.push_back(weak);
     }
     alive_ = std::move(alive);
-    if (captured == nullptr) {
-      index_.emplace(hash, std::pair(plan.key, programs_.size()));
-      captured = &programs_.emplace_back();
-      captured->ended_by = why;
-      for (const auto i : c10::irange(places_.size())) ++captured->rows[program_.row(i)][line_of(places_[i])];
-      write_locked(plan, *captured);
+    if (number == programs_.captured.size()) {
+      index_.emplace(hash, std::pair(plan.key, number));
+      Captured& made = programs_.captured.emplace_back();
+      made.parts = program_.parts(plan.live, plan.aliases);
+      made.ended_by = why;
+      for (const auto i : c10::irange(places_.size())) ++made.rows[program_.row(i)][line_of(places_[i])];
+      write_locked(plan, made);
     }
-    ++captured->runs;
-    captured->resident_bytes = std::max(captured->resident_bytes, resident);
-    captured->host_bytes = std::max(captured->host_bytes, host_bytes_);
+    programs_.runs.push_back(number);
+    Captured& captured = programs_.captured[number];
+    captured.resident_bytes = std::max(captured.resident_bytes, resident);
+    captured.host_bytes = std::max(captured.host_bytes, host_bytes_);
     host_bytes_ = 0;
     for (const int64_t slot : plan.live) alive_.emplace_back(program_.result(slot));
   }
@@ -252,6 +254,11 @@ void AbstractSession::find_locked(const std::string& kind, const std::string& wh
   auto it = std::find_if(findings_.begin(), findings_.end(), same);
   if (it == findings_.end()) it = findings_.insert(findings_.end(), Finding{kind, what, where, 0});
   ++it->count;
+}
+
+size_t AbstractSession::runs() {
+  const std::lock_guard guard(lock_);
+  return programs_.runs.size();
 }
 
 std::vector<AbstractSession::Finding> AbstractSession::findings() {

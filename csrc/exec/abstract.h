@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cache/key.h"
 #include "exec/program.h"
 
 namespace torch_tpu {
@@ -48,8 +49,8 @@ class AbstractSession {
     std::vector<Argument> results;
     std::map<std::string, std::map<std::string, int64_t>> rows;  // row -> place ("train.py:12") -> calls
     std::vector<RolledLoop> loops;
-    std::string ended_by;  // what would have run it, the first time
-    int64_t runs = 0;
+    KeyParts parts;              // its calls, inputs and results for people, as of a program that runs
+    std::string ended_by;        // what would have run it, the first time
     int64_t resident_bytes = 0;  // of values that were alive beside the program's own, at most
     int64_t host_bytes = 0;      // sent from the host since the program before, at most
   };
@@ -68,8 +69,13 @@ class AbstractSession {
   // Begins the process's session. Throws if there is one. In programs of at least roll_from calls, layers that repeat
   // become loops.
   static void begin(Assume assume, int64_t roll_from);
+  // What it captured: the programs, and which of them each run was of, in their order.
+  struct Programs {
+    std::vector<Captured> captured;
+    std::vector<size_t> runs;
+  };
   // Ends it: what is pending becomes a program.
-  static std::vector<Captured> end();
+  static Programs end();
   static AbstractSession* active();
 
   void add(Submission& submission, DeviceValues& outputs);
@@ -84,7 +90,8 @@ class AbstractSession {
   // An op that would run on the host.
   void unsupported(const std::string& op, const std::string& what);
 
-  const std::vector<Captured>& programs() const { return programs_; }
+  // How many programs would have run so far, each time that one came again counted.
+  size_t runs();
   std::vector<Finding> findings();
 
   // Gives this moment's place an id; -1 without Python. And the place of an id. Set once by the Python layer.
@@ -107,7 +114,7 @@ class AbstractSession {
     std::string text;
   };
   std::unordered_map<const DeviceValue*, Name> names_;
-  std::vector<Captured> programs_;
+  Programs programs_;
   std::unordered_multimap<uint64_t, std::pair<std::vector<int64_t>, size_t>> index_;  // hash -> key, program
   std::vector<Finding> findings_;
   Assume assume_;

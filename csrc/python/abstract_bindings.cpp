@@ -42,9 +42,11 @@ py::dict to_python(const AbstractSession::Captured& program) {
   using namespace py::literals;
   py::list loops;
   for (const auto& loop : program.loops) loops.append(py::make_tuple(loop.calls, loop.times));
-  return py::dict("module"_a = program.module, "arguments"_a = to_python(program.arguments),
+  py::dict parts;
+  for (const KeyPart& part : program.parts) parts[py::str(part.name)] = part.value;
+  return py::dict("module"_a = program.module, "parts"_a = parts, "arguments"_a = to_python(program.arguments),
                   "results"_a = to_python(program.results), "rows"_a = program.rows, "loops"_a = loops,
-                  "ended_by"_a = program.ended_by, "runs"_a = program.runs, "resident_bytes"_a = program.resident_bytes,
+                  "ended_by"_a = program.ended_by, "resident_bytes"_a = program.resident_bytes,
                   "host_bytes"_a = program.host_bytes);
 }
 
@@ -75,23 +77,25 @@ void bind_abstract(py::module_& m) {
   m.def("set_parts", [](int64_t batch, int64_t heads) { set_parts({batch, heads}); });
   m.def("is_users_code", &is_users_code);
   m.def("abstract_active", [] { return AbstractSession::active() != nullptr; });
+  // (programs, which of them each run was of)
   m.def("abstract_end", [] {
-    std::vector<AbstractSession::Captured> programs;
+    AbstractSession::Programs programs;
     {
       const py::gil_scoped_release unlocked;
       programs = AbstractSession::end();
     }
     py::list list;
-    for (const auto& program : programs) list.append(to_python(program));
-    return list;
+    for (const auto& program : programs.captured) list.append(to_python(program));
+    return py::make_tuple(list, programs.runs);
   });
   m.def("abstract_findings", [] {
     py::list list;
     for (const auto& f : session().findings()) list.append(py::make_tuple(f.kind, f.what, f.where, f.count));
     return list;
   });
-  m.def("abstract_program_count", [] { return session().programs().size(); });
-  m.def("abstract_cut", [](const std::string& why) { session().cut(why); }, py::call_guard<py::gil_scoped_release>());
+  m.def("abstract_runs", [] { return session().runs(); });
+  m.def(
+      "abstract_cut", [](const std::string& why) { session().cut(why); }, py::call_guard<py::gil_scoped_release>());
   // Names the tensor's value in programs that take it; an unwritten tensor becomes an input. False: not on the device.
   m.def("abstract_name", [](py::handle object, const std::string& name) {
     const at::Tensor& t = THPVariable_Unpack(object.ptr());

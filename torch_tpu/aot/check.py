@@ -22,9 +22,10 @@ from torch_tpu.aot.estimate import estimate
 from torch_tpu.aot.fit import Room, Way, add_ways_to_fit
 from torch_tpu.aot.hlo import Module
 from torch_tpu.aot.recompute import Checkpoint, recomputing
-from torch_tpu.aot.recording import Finding, Program, Recording, topology
+from torch_tpu.aot.recording import Finding, Program, Recording, line, topology
 from torch_tpu.aot.report import Report, StepReport, TargetReport, ops_of, time_of
 from torch_tpu.aot.sharding import Shard, spread
+from torch_tpu.aot.steps import Step, step_between
 
 MakeOptimizer = Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
 Progress = Callable[[str], None]
@@ -96,7 +97,7 @@ def _run(
     changes: _Changes,
     recording: Recording,
 ) -> int:
-    """Runs the steps; returns how many programs came before the last one."""
+    """Runs the steps; returns how many programs ran before the last one."""
     if isinstance(call, torch.nn.Module):
         call = changes.abstract_copy(call)
         call.train(train)
@@ -104,7 +105,7 @@ def _run(
     if not train:
         with torch.no_grad():
             recording.cut("set-up")
-            before = recording.program_count()
+            before = recording.run_count()
             output = call(*inputs, **kwargs)
             recording.cut("the end of the call")
             del output
@@ -117,7 +118,7 @@ def _run(
     before = 0
     for _ in range(2):
         recording.cut("set-up")
-        before = recording.program_count()
+        before = recording.run_count()
         value = (loss or _loss_of)(call(*inputs, **kwargs))
         value.backward()
         if stepper is not None:
@@ -125,6 +126,7 @@ def _run(
             recording.cut("an optimizer's step")
             stepper.zero_grad(set_to_none=True)
         recording.cut("the end of the step")
+        recording.end_step("step")
         del value
     return before
 
@@ -191,8 +193,8 @@ def check(
             **parts_of(targets[0], shard),
         )
         seconds = time.monotonic() - start
-        steps = recording.programs[before:] or [p for p in recording.programs if p.runs > 1] or recording.programs
-        report = judge(title, recording, steps, targets, compiler, depth, seconds, progress=progress, shard=shard)
+        step = step_between(recording, "a training step" if train else "a call", before, len(recording.order))
+        report = judge(title, recording, step, targets, compiler, depth, seconds, progress=progress, shard=shard)
         if not fit:
             return report
         now = Way(targets[0].name, batch or own_batch, dtype, checkpoint, shard)
@@ -222,7 +224,7 @@ def check(
             except Exception as error:  # the model's own, such as of a size that it has fixed
                 raise CheckError(f"{type(error).__name__}: {first_line(error)}") from error
 
-        add_ways_to_fit(report, now, Room.of(steps, train, shard), roll, check_way)
+        add_ways_to_fit(report, now, Room.of(step.programs, train, shard), roll, check_way)
         return report
 
 
@@ -260,11 +262,12 @@ def check_module(
             raise CheckError(
                 f"{path} is for {parts} devices; {target.name} has {target.devices}.", "Give another slice."
             )
-    program = Program(text, [], [], {}, [], "the end of the module", 1, 0, 0)
-    recording = Recording(targets[0], [program])
+    program = Program(text, {}, [], [], {}, [], "the end of the module", 1, 0, 0)
+    recording = Recording(targets[0], [program], [0])
     with Compiler(timeout) as compiler:
         shard = "given" if parts > 1 else "none"
-        return judge(path.name, recording, [program], targets, compiler, depth, 0.0, progress=progress, shard=shard)
+        step = Step("the module", [program], [1])
+        return judge(path.name, recording, step, targets, compiler, depth, 0.0, progress=progress, shard=shard)
 
 
 def capture(
@@ -285,19 +288,13 @@ def capture(
     return recording, before
 
 
-def steps_of(programs: list[Program]) -> list[Program]:
-    """Of a script's programs, those that make a step: the ones that came again, else all that take arrays, else all."""
-    again = [p for p in programs if p.runs > 1 and not p.is_setup]
-    return again or [p for p in programs if not p.is_setup] or programs
-
-
 # --- the compiler's answers
 
 
 def judge(
     title: str,
     recording: Recording,
-    steps: list[Program],
+    step: Step,
     targets: list[hardware.Slice],
     compiler: Compiler,
     depth: Depth,
@@ -306,7 +303,8 @@ def judge(
     progress: Progress = silent,
     shard: Shard = "none",
 ) -> Report:
-    """Compiles the steps for each target."""
+    """Compiles a step's programs for each target."""
+    steps = step.programs
     if not steps:
         raise CheckError(
             "Nothing ran on device tpu whose result was read, so there is nothing to check.",
@@ -330,12 +328,14 @@ def judge(
             notes=notes + modules.notes,
             shard=shard,
         )
-        for number, (program, text) in enumerate(zip(steps, modules.modules, strict=True), 1):
+        for number, (program, runs, text) in enumerate(zip(steps, step.runs, modules.modules, strict=True), 1):
             progress(f"{target.name}: compiling program {number} of {len(steps)} ({len(text) >> 10} kB of text)")
-            report.steps.append(_step(program, text, target, report, compiler, used, found["has_phases"]))
+            report.steps.append(_step(program, runs, text, target, report, compiler, used, found["has_phases"]))
         reports.append(report)
     return Report(
         title=title,
+        covers=step.what,
+        is_one_step=step.is_one,
         targets=reports,
         ops=ops_of(steps, recording.findings),
         findings=recording.findings,
@@ -348,6 +348,7 @@ def judge(
 
 def _step(
     program: Program,
+    runs: int,
     text: str,
     target: hardware.Slice,
     report: TargetReport,
@@ -357,8 +358,8 @@ def _step(
 ) -> StepReport:
     """``text``: the program's module, as it is spread over the devices."""
     step = StepReport(
-        title=f"ended by {program.ended_by}",
-        runs=program.runs,
+        title=f"ended by {_shown(program.ended_by)}",
+        runs=runs,
         arguments=len(program.arguments),
         argument_bytes=sum(a.nbytes for a in program.arguments),
         gradient_bytes=sum(r.nbytes for r in program.results if r.name.startswith("gradient of")),
@@ -403,6 +404,12 @@ def _step(
             step.memory = _explain_overflow(text, parts, names, resident, target, report, compiler, depth, error.what)
     step.compile_seconds = time.monotonic() - start
     return step
+
+
+def _shown(ended_by: str) -> str:
+    """With a short path, if it names a Python line."""
+    what, at, where = ended_by.rpartition(" at ")
+    return f"{what} at {line(where)}" if at else ended_by
 
 
 def _explain_overflow(

@@ -22,9 +22,6 @@ _MOVES = {
     "reshape", "return", "reverse", "select", "slice", "transpose", "tuple", "while",
 }  # fmt: skip
 _OF_INTEGERS = {"convolution", "divide", "dot_general", "multiply", "power", "reduce_window", "remainder", "sort"}
-# Tried with libtpu 0.0.52 on a busy machine: 0.3 to 2.5 s for an int64 division of few numbers or by one number, 10 to
-# 34 s for one of two large tensors; in int32, 0.02 to 0.7 s.
-_SLOW_TO_COMPILE = {"divide", "remainder"}
 
 _TEXT = r'"((?:[^"\\]|\\.)*)"'
 _LOCATION = re.compile(rf"^#(\w+) = loc\({_TEXT}(?:\((?:callsite\()?{_TEXT}\({_TEXT}:(\d+):)?", re.MULTILINE)
@@ -40,7 +37,6 @@ class Emulated:
     calls: int
     elements: int  # of the largest operand
     operations: list[str]  # by their names in StableHLO
-    slow_to_compile: bool
 
 
 @dataclass(frozen=True)
@@ -50,13 +46,8 @@ class _Work:
     elements: int
 
     @property
-    def slow_to_compile(self) -> bool:
-        return self.kind == "int64" and self.operation in _SLOW_TO_COMPILE
-
-    @property
     def matters(self) -> bool:
-        costs = self.kind == "float64" or self.operation in _OF_INTEGERS
-        return self.slow_to_compile or (costs and self.elements >= LEAST)
+        return self.elements >= LEAST and (self.kind == "float64" or self.operation in _OF_INTEGERS)
 
 
 def emulated_ops(module: str) -> list[Emulated]:
@@ -81,7 +72,6 @@ def emulated_ops(module: str) -> list[Emulated]:
             len(calls),
             max(w.elements for call in calls for w in call),
             sorted({w.operation for call in calls for w in call}),
-            any(w.slow_to_compile for call in calls for w in call),
         )
         for (kind, op, where), calls in found.items()
     ]

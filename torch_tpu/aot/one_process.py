@@ -41,6 +41,10 @@ class OneReplica(torch.nn.Module):
     def no_sync(self) -> Any:
         return nullcontext()
 
+    @classmethod
+    def _get_active_ddp_module(cls) -> None:
+        """Asked by torch.compile, which cuts graphs where replicas agree on gradients: here they never do."""
+
     def register_comm_hook(self, state: object, hook: Callable[..., Any]) -> None:
         """There is no communication to hook into."""
 
@@ -89,9 +93,10 @@ def alone(note: Callable[[str], None]) -> Iterator[None]:
     def new_group(ranks: Any = None, timeout: Any = None, backend: Any = None, *args: Any, **kwargs: Any) -> Any:
         return make_group(ranks, timeout, _BACKEND, *args, **kwargs)
 
-    def replica(module: torch.nn.Module, *args: Any, **kwargs: Any) -> OneReplica:
-        note("DistributedDataParallel")
-        return OneReplica(module, *args, **kwargs)
+    class Replica(OneReplica):
+        def __init__(self, *args: Any, **kwargs: Any):
+            note("DistributedDataParallel")
+            super().__init__(*args, **kwargs)
 
     def spawn(fn: Callable[..., Any], args: tuple = (), nprocs: int = 1, *_: Any, **__: Any) -> None:
         note("torch.multiprocessing.spawn")
@@ -101,8 +106,8 @@ def alone(note: Callable[[str], None]) -> Iterator[None]:
         for module, name, substitute in (
             (dist, "init_process_group", init),
             (dist, "new_group", new_group),
-            (torch.nn.parallel, "DistributedDataParallel", replica),
-            (torch.nn.parallel.distributed, "DistributedDataParallel", replica),
+            (torch.nn.parallel, "DistributedDataParallel", Replica),
+            (torch.nn.parallel.distributed, "DistributedDataParallel", Replica),
             (torch.multiprocessing, "spawn", spawn),
         ):
             stack.enter_context(mock.patch.object(module, name, substitute))

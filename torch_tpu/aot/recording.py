@@ -34,6 +34,7 @@ class Program:
     """What would have been compiled and run as one."""
 
     module: str  # StableHLO
+    parts: dict[str, str]  # its calls, inputs and results for people: what tells programs apart
     arguments: list[Argument]
     results: list[Argument]
     rows: dict[str, dict[str, int]]  # ATen op -> Python line -> calls
@@ -74,15 +75,21 @@ class Recording:
 
     target: hardware.Slice
     programs: list[Program] = field(default_factory=list)
+    order: list[int] = field(default_factory=list)  # which of the programs each run was of
+    ends: dict[str, list[int]] = field(default_factory=dict)  # of steps of a kind: the runs before each end
     findings: list[Finding] = field(default_factory=list)
 
     def cut(self, why: str = "a cut") -> None:
         """Ends the program being recorded: later calls begin another."""
         _C.abstract_cut(why)
 
-    def program_count(self) -> int:
-        """How many distinct programs have ended so far."""
-        return _C.abstract_program_count()
+    def run_count(self) -> int:
+        """How many programs would have run so far, each time that one came again counted."""
+        return _C.abstract_runs()
+
+    def end_step(self, kind: str) -> None:
+        """Says that a step of this kind has ended, such as that of an optimizer."""
+        self.ends.setdefault(kind, []).append(self.run_count())
 
 
 # Calls of a program from which on its layers that repeat become loops, unless the caller says.
@@ -280,11 +287,12 @@ def topology(
         finally:
             _C.settle_autograd_threads()  # while its tensors need no device
             recording.findings = [Finding(*f) for f in _C.abstract_findings()]
-            recording.programs = [_program(p) for p in _C.abstract_end()]
+            programs, recording.order = _C.abstract_end()
+            recording.programs = [_program(p, recording.order.count(i)) for i, p in enumerate(programs)]
 
 
-def _program(kept: dict[str, Any]) -> Program:
-    return Program(**kept | {key: [Argument(*a) for a in kept[key]] for key in ("arguments", "results")})
+def _program(kept: dict[str, Any], runs: int) -> Program:
+    return Program(**kept | {key: [Argument(*a) for a in kept[key]] for key in ("arguments", "results")}, runs=runs)
 
 
 def line(where: str) -> str:

@@ -80,9 +80,14 @@ def cuda_to_tpu() -> Iterator[Callable[[], list[Finding]]]:
         seen[(what, _users_line())] += 1
 
     def answers(name: str, value: Any) -> Callable[..., Any]:
-        def answer(*_: Any, **__: Any) -> Any:
-            # PyTorch asks too, where the user never spoke of CUDA.
-            if _C.is_users_code(sys._getframe(1).f_code.co_filename):
+        plain = getattr(torch.cuda, name)
+
+        def answer(*args: Any, **kwargs: Any) -> Any:
+            # PyTorch asks too, where the user never spoke of CUDA; its compiler would go on to use it.
+            caller = sys._getframe(1)
+            if caller.f_globals.get("__name__", "").startswith("torch._"):
+                return plain(*args, **kwargs)
+            if _C.is_users_code(caller.f_code.co_filename):
                 note(f"torch.cuda.{name}")
             return value
 

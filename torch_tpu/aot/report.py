@@ -69,7 +69,7 @@ class StepReport:
     """One program on one target."""
 
     title: str
-    runs: int
+    runs: int  # in what the report covers
     arguments: int
     argument_bytes: int
     gradient_bytes: int  # of gradients that are alive at the end, and so are among the outputs
@@ -126,11 +126,13 @@ class Op:
 @dataclass
 class Report:
     title: str
+    covers: str  # what the steps are the programs of: "a training step", "a call", "what came again", "the script"
+    is_one_step: bool  # so that the times of its programs, each so often as it runs, add up
     targets: list[TargetReport]
     ops: list[Op]
     findings: list[Finding]
     redirects: list[Finding]  # CUDA calls that were sent to tpu
-    setup_programs: int  # that only make parameters; not compiled
+    setup_programs: int  # the others: of set-up, and of steps before; not compiled
     capture_seconds: float
     libtpu: str
     schema: int = SCHEMA

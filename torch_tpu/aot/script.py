@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader
 
 from torch_tpu import _C
 from torch_tpu.aot import hardware, one_process
-from torch_tpu.aot.check import Progress, judge, parts_of, silent, steps_of
+from torch_tpu.aot.check import Progress, judge, parts_of, silent
 from torch_tpu.aot.compiler import Compiler, Depth
 from torch_tpu.aot.errors import CheckError, first_line
 from torch_tpu.aot.fit import Room, Way, add_ways_to_fit
@@ -32,6 +32,7 @@ from torch_tpu.aot.recording import Finding, Recording, topology
 from torch_tpu.aot.redirect import cuda_to_tpu
 from torch_tpu.aot.report import Report
 from torch_tpu.aot.sharding import Shard
+from torch_tpu.aot.steps import FORWARD, step_of_script, training_ends
 
 
 class _Enough(BaseException):
@@ -39,12 +40,13 @@ class _Enough(BaseException):
 
 
 class _Stop:
-    """Ends the script after so many optimizer steps, or calls of a module that is inside no other."""
+    """Ends the script after so many steps of one optimizer, or calls of a module that is inside no other."""
 
-    def __init__(self, steps: int, calls: int):
-        self._left = {"steps": steps, "calls": calls}
+    def __init__(self, recording: Recording, steps: int, calls: int):
+        self._recording = recording
+        self._steps, self._calls = steps, calls
+        self._optimizers: list[torch.optim.Optimizer] = []
         self._depth = 0
-        self.trains = False
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -60,14 +62,16 @@ class _Stop:
             for handle in handles:
                 handle.remove()
 
-    def _count(self, what: str) -> None:
-        self._left[what] -= 1
-        if self._left[what] <= 0:
+    def _count(self, kind: str, most: int) -> None:
+        self._recording.end_step(kind)
+        if len(self._recording.ends[kind]) >= most:
             raise _Enough
 
-    def _after_step(self, *_: object) -> None:
-        self.trains = True
-        self._count("steps")
+    def _after_step(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+        if not any(o is optimizer for o in self._optimizers):
+            self._optimizers.append(optimizer)
+        number = next(i for i, o in enumerate(self._optimizers, 1) if o is optimizer)
+        self._count(f"optimizer {number}", self._steps)
 
     def _before_call(self, *_: object) -> None:
         self._depth += 1
@@ -75,7 +79,7 @@ class _Stop:
     def _after_call(self, *_: object) -> None:
         self._depth -= 1
         if self._depth == 0 and not torch.is_grad_enabled():
-            self._count("calls")
+            self._count(FORWARD, self._calls)
 
 
 @contextlib.contextmanager
@@ -155,7 +159,7 @@ def record(
     """
     if not path.is_file():
         raise CheckError(f"There is no script {path}.", "Give the path of a Python file.")
-    stopped, needed_at, stop = None, None, _Stop(steps, calls)
+    stopped, needed_at = None, None
     with (
         topology(target, values=values, on_read=on_read, roll=roll, **parts_of(target, shard)) as recording,
         cuda_to_tpu() as redirects,
@@ -164,10 +168,14 @@ def record(
         recomputing(checkpoint) as verify_recomputation,
     ):
         try:
-            with _as_main(path, arguments), one_process.as_torchrun(path) as needed_at, stop.watching():
+            with (
+                _as_main(path, arguments),
+                one_process.as_torchrun(path) as needed_at,
+                _Stop(recording, steps, calls).watching(),
+            ):
                 runpy.run_path(str(path), run_name="__main__")
         except _Enough:
-            recording.cut("an optimizer's step")
+            recording.cut("the end of a forward")
         except SystemExit as done:
             if done.code not in (None, 0):
                 stopped = CheckError(
@@ -186,7 +194,7 @@ def record(
         # What it did before can be checked; without data a script's own comparisons may fail.
         recording.findings.append(Finding("stopped", stopped.what, "", 1))
     size = read.pop() if len(read) == 1 else None
-    return Recorded(recording, found, stop.trains, size)
+    return Recorded(recording, found, bool(training_ends(recording)), size)
 
 
 def _silent_process() -> None:
@@ -228,9 +236,9 @@ def check_script(
         how = {"batch": batch, "dtype": dtype, "checkpoint": checkpoint, "shard": shard}
         recorded = record(path, arguments, targets[0], values, roll=roll, **how)
         seconds = time.monotonic() - start
-        recording, steps = recorded.recording, steps_of(recorded.recording.programs)
+        recording, step = recorded.recording, step_of_script(recorded.recording)
         report = judge(
-            path.name, recording, steps, targets, compiler, depth, seconds, recorded.redirects, progress, shard
+            path.name, recording, step, targets, compiler, depth, seconds, recorded.redirects, progress, shard
         )
         if not fit:
             return report
@@ -240,7 +248,7 @@ def check_script(
             progress(f"It does not fit: trying {way.beside(now)}")
             slice_ = hardware.parse(way.topology)
             if replace(way, topology=now.topology) == now:
-                return judge(path.name, recording, steps, [slice_], compiler, "quick", 0, shard=way.shard)
+                return judge(path.name, recording, step, [slice_], compiler, "quick", 0, shard=way.shard)
             how = {
                 "batch": way.batch if way.batch != recorded.batch else batch,
                 "dtype": way.dtype,
@@ -251,9 +259,9 @@ def check_script(
             stopped = [f.what for f in again.findings if f.kind == "stopped"]
             if stopped and not any(f.kind == "stopped" for f in recording.findings):
                 raise CheckError(stopped[0])
-            return judge(path.name, again, steps_of(again.programs), [slice_], compiler, "quick", 0, shard=way.shard)
+            return judge(path.name, again, step_of_script(again), [slice_], compiler, "quick", 0, shard=way.shard)
 
-        add_ways_to_fit(report, now, Room.of(steps, recorded.trains, shard), roll, check_way)
+        add_ways_to_fit(report, now, Room.of(step.programs, recorded.trains, shard), roll, check_way)
         return report
 
 

@@ -7,7 +7,18 @@ from torch_tpu.aot import hardware
 from torch_tpu.aot.memory import Memory
 from torch_tpu.aot.recording import line
 from torch_tpu.aot.report import Report, TargetReport, Time
-from torch_tpu.cli.check_text import LAYOUT_SHARE, duration, gib, layout_sentence, main_step, notes, scaled, verdict
+from torch_tpu.cli.check_text import (
+    LAYOUT_SHARE,
+    duration,
+    gib,
+    layout_sentence,
+    main_step,
+    notes,
+    programs,
+    scaled,
+    step_seconds,
+    verdict,
+)
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: light-dark(#1a1a1a, #e8e8e8); --soft: light-dark(#666, #aaa); --rule: light-dark(#ddd, #444);
@@ -196,7 +207,7 @@ def _layout_copies(time: Time) -> str:
     )
 
 
-def _target(target: TargetReport) -> str:
+def _target(target: TargetReport, report: Report) -> str:
     step = main_step(target)
     memory, time = step.memory, step.time
     bad = ' class="bad"' if step.verdict != "ok" else ""
@@ -207,6 +218,11 @@ def _target(target: TargetReport) -> str:
         out.append(
             f"<p>One program of {target.devices} devices ({target.shard}); memory and time are of one of them.</p>"
         )
+    if len(target.steps) > 1:
+        title, head, rows = programs(report, target)
+        out.append(f"<h3>{escape(title)}</h3>" + _table(head, [[escape(cell) for cell in row] for row in rows]))
+        if report.is_one_step:
+            out.append(f"<p>All of them: <b>{duration(step_seconds(target))}</b> expected.</p>")
     if step.message:
         out.append(f"<pre>{escape(step.message)}</pre>")
     if memory:
@@ -249,7 +265,7 @@ def _emulated(target: TargetReport) -> str:
             escape(line(e.where) if e.where else ""),
             str(e.calls),
             f"{e.elements:,}",
-            ", ".join(e.operations) + (" (slow to compile)" if e.slow_to_compile else ""),
+            ", ".join(e.operations),
         ]
         for step in target.steps
         for e in step.emulated
@@ -278,7 +294,7 @@ def page(report: Report) -> str:
         f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(report.title)}</title>'
         f"<style>{_STYLE}</style><h1>{escape(report.title)}</h1>"
         f'<p class="soft">Compiled by libtpu {escape(report.libtpu)} without a TPU; times are estimates. Captured in {report.capture_seconds:.1f} s.</p>'
-        f"{''.join(map(_target, report.targets))}"
+        f"{''.join(_target(t, report) for t in report.targets)}"
         f"<h2>Notes</h2><ul>{remarks or '<li>None.</li>'}</ul>"
         f"<h2>What a TPU does not do by itself</h2>{_table(['kind', 'what', 'line', 'times'], findings)}"
         f"{_emulated(report.targets[0])}"

@@ -54,6 +54,7 @@ def _summary(report: Report) -> Table:
     for name in ("", *(t.name for t in report.targets)):
         table.add_column(name)
     rows: dict[str, list[str]] = {}
+    several = report.is_one_step and len(report.targets[0].steps) > 1
 
     def put(row: str, text: str) -> None:
         rows.setdefault(row, []).append(text)
@@ -77,6 +78,7 @@ def _summary(report: Report) -> Table:
         put("interconnect", f"{scaled(t.link_bytes)}B" if t and t.link_bytes else "-")
         put("time, expected", duration(t.expected) if t else "-")
         put("  lower to upper", f"{duration(t.lower)} to {duration(t.upper)}" if t else "-")
+        put("  of all programs", duration(step_seconds(target)) if several and t else "-")
         put("MFU", f"{t.mfu:.1%}" if t else "-")
         put(
             "bound by",
@@ -94,6 +96,26 @@ def main_step(target: TargetReport) -> StepReport:
     return max(
         target.steps, key=lambda s: (s.verdict != "ok", s.time.flops if s.time else 0, s.time.expected if s.time else 0)
     )
+
+
+def step_seconds(target: TargetReport) -> float:
+    """The expected time of all programs, each so often as it runs."""
+    return sum(s.runs * s.time.expected for s in target.steps if s.time)
+
+
+def programs(report: Report, target: TargetReport) -> tuple[str, list[str], list[list[str]]]:
+    """A table of a target's programs: title, head and rows."""
+    rows = [
+        [
+            str(s.runs),
+            duration(s.time.expected) if s.time else "-",
+            gib(s.memory.peak) if s.memory else "-",
+            str(s.calls),
+            s.title,
+        ]
+        for s in target.steps
+    ]
+    return f"{target.name}: the programs of {report.covers}", ["runs", "time of a run", "HBM", "calls", "program"], rows
 
 
 def _where(where: str) -> str:
@@ -172,24 +194,11 @@ def _emulation_notes(report: Report) -> list[str]:
     several = len(report.targets[0].steps) > 1
     for step in report.targets[0].steps:
         about = f"In the program {step.title}, " if several else ""
-        for says, hint, rows in (
-            (
-                "float64 is computed in pairs of float32, since a TPU has none",
-                "use float32",
-                [e for e in step.emulated if e.type == "float64"],
-            ),
-            (
-                "int64 is computed in pairs of int32",
-                "use int32 where the numbers allow it",
-                [e for e in step.emulated if e.type == "int64" and not e.slow_to_compile],
-            ),
-            (
-                "an int64 division takes the compiler half a second, and one of two large tensors ten seconds and more",
-                "divide in int32",
-                [e for e in step.emulated if e.slow_to_compile],
-            ),
+        for kind, says, hint in (
+            ("float64", "float64 is computed in pairs of float32, since a TPU has none", "use float32"),
+            ("int64", "int64 is computed in pairs of int32", "use int32 where the numbers allow it"),
         ):
-            if rows:
+            if rows := [e for e in step.emulated if e.type == kind]:
                 places = [f"{_where(e.where) or 'no Python line'} ({e.op}, {e.elements:,} numbers)" for e in rows[:3]]
                 more = [f"{len(rows) - 3} more"] if len(rows) > 3 else []
                 found.append(f"{about}{says}: {', '.join(places + more)}: {hint}.")
@@ -212,6 +221,12 @@ def show(report: Report, console: Console) -> None:
                 for a in step.memory.largest[:10]:
                     table.add_row(gib(a.nbytes), Text(a.name), a.type, Text(_where(a.where)))
                 console.print(table)
+        if len(target.steps) > 1:
+            title, head, rows = programs(report, target)
+            table = Table(*head, title=title, title_justify="left")
+            for row in rows:
+                table.add_row(*map(Text, row))
+            console.print(table)
     first = main_step(report.targets[0])
     if first.time and first.time.most_expensive:
         table = Table(title=f"{report.targets[0].name}: where the time goes", title_justify="left")
