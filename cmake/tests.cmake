@@ -8,6 +8,7 @@ endif()
 add_executable(cpp_tests EXCLUDE_FROM_ALL
   csrc/cache/entry_test.cpp
   csrc/cache/folder_test.cpp
+  csrc/exec/over_stacks_test.cpp
   csrc/exec/repeats_test.cpp
   csrc/lowerings/call_test.cpp
   csrc/pjrt/client_test.cpp

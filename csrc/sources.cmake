@@ -118,6 +118,7 @@ layer(exec
   csrc/exec/listing.cpp
   csrc/exec/module_text.cpp
   csrc/exec/novelty.cpp
+  csrc/exec/over_stacks.cpp
   csrc/exec/policy.cpp
   csrc/exec/program.cpp
   csrc/exec/repeats.cpp

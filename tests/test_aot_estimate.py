@@ -69,6 +69,14 @@ def test_elementwise_work_takes_its_bytes():
     assert e.bound == "HBM"
 
 
+def test_a_place_that_is_reserved_takes_nothing():
+    n = 1 << 24
+    e = estimate(
+        module(instruction(99, "custom-call", array([n], F32), 'custom_call_target: "AllocateBuffer"')), TARGET
+    )
+    assert (e.bytes, e.expected, e.uncosted_calls) == (0, 0, {})
+
+
 def test_values_in_fast_memory_are_no_hbm_traffic():
     m = module(
         instruction(1, "parameter", array([512], F32, space=1))

@@ -106,9 +106,33 @@ def test_forward_and_backward_are_loops_with_the_same_gradients(net):
     assert loops(forward) == loops(backward) == 1
 
 
-@pytest.mark.parametrize("foreach", [True, False])
-def test_an_optimizer_step_is_a_loop_with_the_same_numbers(net, foreach):
-    optimizer = torch.optim.AdamW(net.parameters(), lr=0.1, capturable=True, foreach=foreach)
+class Normed(torch.optim.Optimizer):
+    """Of each parameter by itself, but not of its elements: a step is as long as the parameter, with momentum."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {})
+
+    @torch.no_grad()
+    def step(self):
+        for p in self.param_groups[0]["params"]:
+            state = self.state[p]
+            if not state:
+                state["momentum"] = torch.zeros_like(p)
+            state["momentum"].mul_(0.9).add_(p.grad * (p.norm() / (p.grad.norm() + 1e-3)))
+            p.sub_(state["momentum"], alpha=0.1)
+
+
+OPTIMIZERS = {
+    "foreach": lambda parameters: torch.optim.AdamW(parameters, lr=0.1, capturable=True, foreach=True),
+    "one by one": lambda parameters: torch.optim.AdamW(parameters, lr=0.1, capturable=True, foreach=False),
+    "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, foreach=True),
+    "normed": Normed,
+}
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_an_optimizer_step_is_calls_over_stacks_or_a_loop_with_the_same_numbers(net, kind):
+    optimizer = OPTIMIZERS[kind](net.parameters())
     net(tokens().to("tpu")).square().mean().backward()
     before = {name: p.detach().clone() for name, p in net.named_parameters()}
     optimizer.step()
@@ -122,7 +146,13 @@ def test_an_optimizer_step_is_a_loop_with_the_same_numbers(net, foreach):
     rolled()
     for name, p in net.named_parameters():
         torch.testing.assert_close(p.detach().cpu(), expected[name], rtol=1e-6, atol=1e-7, msg=name)
-    assert sum(map(loops, modules(graphs))) >= 1
+    text = "".join(modules(graphs))
+    if kind == "normed":
+        assert loops(text) == 1
+        assert "_over_stacks" not in text
+    else:
+        assert loops(text) == 0
+        assert "_over_stacks" in text
 
 
 def test_random_draws_are_those_of_the_layers_one_by_one():
@@ -183,11 +213,13 @@ def test_what_comes_twice_or_is_short_is_no_loop():
     assert [loops(m) for m in modules(graphs)] == [0]
 
 
-def training_step(checkpoint, roll=True, layers=LAYERS):
+def training_step(checkpoint, roll=True, layers=LAYERS, optimizer=torch.optim.AdamW, norm=False):
     net = Net(layers, checkpoint=checkpoint)
+    if norm:  # before the head, so that the backward of all layers is the same
+        net.head = torch.nn.Sequential(torch.nn.LayerNorm(16), net.head)
     with aot.topology("v6e:2x2", roll=roll, on_read="assume") as recording:
         net.to("tpu")
-        optimizer = torch.optim.AdamW(net.parameters())
+        optimizer = optimizer(net.parameters())
         for _ in range(2):
             net(tokens().to("tpu")).square().mean().backward()
             optimizer.step()
@@ -195,9 +227,10 @@ def training_step(checkpoint, roll=True, layers=LAYERS):
     return recording.programs[-1]
 
 
-@pytest.mark.parametrize("checkpoint", [False, True])
-def test_a_recorded_training_step_is_three_loops_over_stacked_parameters(checkpoint):
-    program = training_step(checkpoint)
+@pytest.mark.parametrize(("checkpoint", "fused"), [(False, False), (True, False), (False, True)])
+def test_a_recorded_training_step_is_two_loops_over_stacked_parameters_and_calls_over_them(checkpoint, fused):
+    program = training_step(checkpoint, optimizer=lambda parameters: torch.optim.AdamW(parameters, fused=fused))
+    assert loops(program.module) == 2
     forward, backward, optimizer = (times for _, times in program.loops)
     assert forward == optimizer == LAYERS
     assert backward >= LAYERS - 1  # the layer that the gradient meets first may differ
@@ -208,14 +241,29 @@ def test_a_recorded_training_step_is_three_loops_over_stacked_parameters(checkpo
     assert not any(re.search(r"layers\.\d", name) for name in names)
 
 
-def test_the_optimizer_overwrites_its_stacks():
-    program = training_step(True)
+def test_a_loop_of_an_optimizer_overwrites_its_stacks():
+    program = training_step(True, optimizer=Normed)
     main = program.module[: program.module.index("func.func private")]
     carried = re.findall(r'"stablehlo\.while"\(([^)]*)\)', main)[-1].split(", ")
-    donated = [f"%{i}" for i, a in enumerate(program.arguments) if a.stacked and a.name.startswith("exp_avg")]
+    donated = [f"%{i}" for i, a in enumerate(program.arguments) if a.stacked and a.name.startswith("momentum")]
     assert donated
     assert set(donated) <= set(carried)
     assert "optimization_barrier" in main
+
+
+def test_calls_over_stacks_give_them_back_in_their_buffers():
+    program = training_step(False, norm=True)
+    assert [times for _, times in program.loops] == 3 * [LAYERS]
+    main = program.module[: program.module.index("func.func private")]
+    state = [i for i, a in enumerate(program.arguments) if a.stacked and a.name.startswith("exp_avg")]
+    assert state
+    for i in state:
+        assert program.arguments[i].donated
+        assert re.search(rf'"func\.call"\([^)]*%{i}[,)].*_over_stacks_', main)
+    gradients = re.findall(r'(%\d+) = "stablehlo\.custom_call"\(%\d+\) <\{call_target_name = "LayoutConstraint"', main)
+    assert gradients
+    for gradient in gradients:
+        assert re.search(rf'"func\.call"\([^)]*{gradient}[,)].*_over_stacks_', main)
 
 
 def test_a_model_with_layers_of_two_kinds_rolls_in_pairs():

@@ -2,6 +2,8 @@
 
 #include <c10/util/irange.h>
 
+#include <algorithm>
+#include <cstring>
 #include <map>
 
 #include "exec/elements.h"
@@ -73,6 +75,16 @@ void split_lists(Listing& listing) {
   }
   group.move_to(calls);
   listing.calls = std::move(calls);
+}
+
+bool Listing::is_same_number(const Type& type, const std::vector<int64_t>& places) const {
+  const auto equal = [&](const auto& numbers, int64_t a, int64_t b) {
+    return std::memcmp(&numbers[a], &numbers[b], static_cast<size_t>(type.numel()) * sizeof(numbers[0])) == 0;
+  };
+  return std::all_of(places.begin(), places.end(), [&](int64_t place) {
+    if (place == places[0]) return true;
+    return type.dtype == at::kDouble ? equal(doubles, place, places[0]) : equal(integers, place, places[0]);
+  });
 }
 
 }  // namespace torch_tpu

@@ -26,6 +26,8 @@ struct Listing {
   std::vector<int64_t> integers;
 
   const Type& type(int64_t value) const { return value < 0 ? leaves[~value] : values[value]; }
+  // Whether the numbers of a type at these places of its pack are all the same.
+  bool is_same_number(const Type& type, const std::vector<int64_t>& places) const;
 };
 
 // Writes a call of a list op (a foreach op, a fused optimizer's step) as calls for one element each, and of list

@@ -4,7 +4,6 @@
 #include <c10/util/irange.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <unordered_map>
 
@@ -15,13 +14,8 @@ namespace torch_tpu {
 
 namespace {
 
-constexpr at::ScalarType kIndex = at::kInt;  // counts iterations
-
-Type stacked(const Type& type, size_t count) {
-  Type stack = type;
-  stack.dims.insert(stack.dims.begin(), static_cast<int64_t>(count));
-  return stack;
-}
+constexpr at::ScalarType kIndex = at::kInt;          // counts iterations
+constexpr const char* kOverStacks = "_over_stacks";  // in the names of functions whose arrays are stacks
 
 // Adds a signature's function under a name, and the foreign ones that it calls unless they are there.
 void add_function(std::string& functions, const std::string& name, const std::string& text) {
@@ -48,7 +42,7 @@ class Writer {
     auto loop = program_.loops.begin();
     for (size_t i = 0; i < listing_.calls.size();) {
       if (loop != program_.loops.end() && loop->first == i) {
-        write_loop(*loop);
+        loop->whole.empty() ? write_loop(*loop) : write_whole(*loop);
         i += loop->period * loop->count;
         ++loop;
       } else {
@@ -175,15 +169,18 @@ class Writer {
 
   // --- calls
 
+  const std::string& function_of(const std::string& kind, const std::string& text) {
+    const auto [by_text, is_new] = names_by_text_.try_emplace(text);
+    if (is_new) {
+      by_text->second = kind + '_' + std::to_string(names_by_text_.size() - 1);
+      add_function(functions_, by_text->second, text);
+    }
+    return by_text->second;
+  }
   const std::string& function_of(const Signature& s) {
     const auto [by_signature, is_new] = names_.try_emplace(&s);
-    if (!is_new) return by_signature->second;
-    const auto [by_text, is_new_text] = names_by_text_.try_emplace(s.text);
-    if (is_new_text) {
-      by_text->second = s.function + '_' + std::to_string(names_by_text_.size() - 1);
-      add_function(functions_, by_text->second, s.text);
-    }
-    return by_signature->second = by_text->second;
+    if (is_new) by_signature->second = function_of(s.function, s.text);
+    return by_signature->second;
   }
 
   // The call's inputs are there; its numbers follow.
@@ -210,6 +207,54 @@ class Writer {
   }
 
   // --- loops
+
+  // The value in the layout that arguments have. A product in a loop may choose another for the stack that it makes,
+  // and the compiler then copies the whole stack where it meets a parameter: once for each use, and after its
+  // conversion to float32.
+  Value row_major(const Value& x) {
+    std::string order;
+    for (int64_t d = x.type.rank() - 1; d >= 0; --d) order += std::to_string(d) + (d == 0 ? "" : ", ");
+    const std::string layout = "[dense<[" + order + "]> : tensor<" + std::to_string(x.type.rank()) + "xindex>]";
+    const std::string attributes = "call_target_name = \"LayoutConstraint\", operand_layouts = " + layout;
+    return e_.op("custom_call", {x}, attributes + ", result_layouts = " + layout, {x.type})[0];
+  }
+
+  // A loop as its calls over whole stacks.
+  void write_whole(const Loop& loop) {
+    std::vector<bool> is_row_major(stacks_.size());
+    for (const Loop::Read& read : loop.reads) {
+      if (stack(read.stack).kind != Stack::Kind::kResults || is_row_major[read.stack]) continue;
+      stacks_[read.stack] = row_major(stack_value(read.stack));
+      is_row_major[read.stack] = true;
+    }
+    Values reads;
+    for (const Loop::Read& read : loop.reads) {
+      const Value& stack = stack_value(read.stack);
+      const int64_t start = loop.reversed ? read.start + 1 - static_cast<int64_t>(loop.count) : read.start;
+      reads.push_back(slice_dim(e_, stack, 0, start, start + static_cast<int64_t>(loop.count)));
+    }
+    std::unordered_map<int64_t, Value> inside;  // stacks
+    for (const auto j : c10::irange(loop.period)) {
+      const Listing::Call& call = listing_.calls[loop.first + j];
+      Values arguments;
+      for (const Loop::Operand& operand : loop.operands[j]) {
+        arguments.push_back(operand.kind == Loop::Operand::Kind::kInside    ? inside.at(operand.which)
+                            : operand.kind == Loop::Operand::Kind::kStacked ? reads[static_cast<size_t>(operand.which)]
+                                                                            : value(operand.which));
+      }
+      for (const auto n : c10::irange(call.numbers.size())) {
+        arguments.push_back(number(call.signature->input_types[call.inputs.size() + n], call.numbers[n]));
+      }
+      const StackedFunction& f = loop.whole[j];
+      text_.calls.emplace_back(call.source, listing_.calls[loop.first + loop.period + j].source);
+      const std::string& name = function_of(call.signature->function + kOverStacks, f.text);
+      const Values results = e_.op("func.call", arguments, "callee = @" + name, f.output_types);
+      for (const auto i : c10::irange(results.size())) inside[call.results[i]] = results[i];
+    }
+    const int64_t last = loop.reversed ? 0 : static_cast<int64_t>(loop.count) - 1;
+    for (const int64_t kept : loop.kept) values_[last_of(loop, kept)] = slice_of(inside.at(kept), last);
+    for (const Loop::Write& write : loop.writes) stacks_[write.stack] = inside.at(write.value);
+  }
 
   // What a loop's iterations read of the stacks: one slice for each stack and direction.
   class Iteration {
@@ -249,18 +294,6 @@ class Writer {
     std::map<std::pair<int64_t, int64_t>, Value> positions_;
   };
 
-  // Whether a number of a loop's call is the same in every iteration.
-  bool is_same(const Type& type, const std::vector<int64_t>& places) const {
-    const auto equal = [&](const auto& numbers, int64_t a, int64_t b) {
-      return std::memcmp(&numbers[a], &numbers[b], static_cast<size_t>(type.numel()) * sizeof(numbers[0])) == 0;
-    };
-    return std::all_of(places.begin(), places.end(), [&](int64_t place) {
-      if (place == places[0]) return true;
-      if (type.dtype == at::kDouble) return equal(listing_.doubles, place, places[0]);
-      return equal(listing_.integers, place, places[0]);
-    });
-  }
-
   void write_loop(const Loop& loop) {
     // What the body uses of outside has to be there before it.
     for (const auto& operands : loop.operands) {
@@ -279,7 +312,7 @@ class Writer {
           places.push_back(listing_.calls[loop.first + i * loop.period + j].numbers[n]);
         }
         const bool is_drawn = call.signature->random && n + 1 == call.numbers.size();
-        const bool is_equal = !is_drawn && is_same(type, places);
+        const bool is_equal = !is_drawn && listing_.is_same_number(type, places);
         same[j].push_back(is_equal ? number(type, places[0]) : Value());
         tables[j].push_back(is_equal ? Value() : table(type, places));
       }

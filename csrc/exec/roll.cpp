@@ -63,6 +63,7 @@ class Planner {
     stack_whole_results();
     need_singles();
     reuse_buffers();
+    for (Loop& loop : result_.loops) loop.whole = as_whole(loop);
     return std::move(result_);
   }
 
@@ -428,6 +429,36 @@ class Planner {
         }
       }
     }
+  }
+
+  // --- loops that need not be loops
+
+  std::vector<StackedFunction> as_whole(const Loop& loop) const {
+    const auto last = static_cast<int64_t>(loop.count) - 1;
+    const auto in_order = [&](const Loop::Read& read) {
+      return read.step == (loop.reversed ? -1 : 1) && read.start - (loop.reversed ? last : 0) >= 0;
+    };
+    if (!loop.carried.empty() || !std::all_of(loop.reads.begin(), loop.reads.end(), in_order)) return {};
+    std::vector<StackedFunction> whole;
+    for (const auto j : c10::irange(loop.period)) {
+      const Listing::Call& call = calls()[loop.first + j];
+      for (const auto n : c10::irange(call.numbers.size())) {
+        std::vector<int64_t> places;
+        for (const auto i : c10::irange(loop.count)) {
+          places.push_back(calls()[loop.first + i * loop.period + j].numbers[n]);
+        }
+        const Type& type = call.signature->input_types[call.inputs.size() + n];
+        if (!result_.listing.is_same_number(type, places)) return {};
+      }
+      std::vector<bool> is_stack;
+      for (const Loop::Operand& operand : loop.operands[j]) {
+        is_stack.push_back(operand.kind != Loop::Operand::Kind::kOutside);
+      }
+      auto function = over_stacks(*call.signature, is_stack, loop.count);
+      if (!function) return {};
+      whole.push_back(std::move(*function));
+    }
+    return whole;
   }
 
   const Names& live_;

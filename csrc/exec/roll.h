@@ -2,11 +2,13 @@
 // over stacked values, forward and backward alike. Decides only; module_text.cpp writes it down.
 // In a loop, an operand comes from inside the iteration, from the iteration before, from outside (one value for all
 // iterations), or from a stack: an array of as many values as there are iterations, or more.
+// A loop that only works on elements, as an optimizer's step does, is its calls over whole stacks instead.
 #pragma once
 
 #include <vector>
 
 #include "exec/listing.h"
+#include "exec/over_stacks.h"
 
 namespace torch_tpu {
 
@@ -50,6 +52,8 @@ struct Loop {
   std::vector<Write> writes;
   std::vector<int64_t> kept;  // values inside of which the last iteration's is needed
   bool reversed = false;      // iteration i makes member count - 1 - i
+  // By call of the period: what all iterations compute, as one call. Empty: it has to be a loop.
+  std::vector<StackedFunction> whole;
 };
 
 struct Rolled {

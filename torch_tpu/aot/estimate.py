@@ -38,8 +38,8 @@ _TRANSCENDENTAL = {
     "exponential", "exponential-minus-one", "log", "log-plus-one", "logistic", "tanh", "power", "rsqrt", "sqrt", "cbrt",
     "sine", "cosine", "tan", "atan2", "erf",
 }  # fmt: skip
-# Custom calls that the compiler makes itself, which compute nothing: halves of 64-bit numbers, buffers, promises.
-_PLUMBING = ("X64", "AllocateBuffer", "Assume", "ConcatBitcast", "Sharding", "SPMD")
+# Custom calls that the compiler makes itself, which compute nothing: halves of 64-bit numbers, promises.
+_PLUMBING = ("X64", "Assume", "ConcatBitcast", "Sharding", "SPMD")
 # Collective of n devices -> bytes that come in at each of them, for each byte of its operands.
 _COLLECTIVES = {
     "all-gather": lambda n: n - 1,
@@ -189,7 +189,8 @@ class _Walk:
     def _step(self, instruction: Any, runs: float) -> float:
         """Adds one instruction; returns the seconds a run of it leaves HBM idle."""
         result, chip, module = self._result, self._chip, self._module
-        if self._is_scalar(instruction):
+        target = instruction.custom_call_target
+        if self._is_scalar(instruction) or target == "AllocateBuffer":  # a place that is written later
             return 0.0
         flops, passes = module.matmul_flops(instruction)
         moved = self._hbm_bytes(instruction)
@@ -200,7 +201,6 @@ class _Walk:
             flops, passes, moved = kernel.flops, kernel.padded_flops(chip.mxu), kernel.bytes or moved
             vpu = max(kernel.elements / _ELEMENTS_A_CYCLE, kernel.transcendentals / _TRANSCENDENTALS_A_CYCLE)
             vpu /= chip.vector_rate
-        target = instruction.custom_call_target
         if target and not flops and not vpu and not target.startswith(_PLUMBING):
             result.uncosted_calls[target] += runs
         cycles = _cycles(instruction)

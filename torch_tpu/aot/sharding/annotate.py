@@ -10,6 +10,7 @@ from torch_tpu.aot.sharding.text import TYPE, Dims, dims_of
 _CALL = re.compile(
     r'^  (?P<names>%\d+(?:, %\d+)*) = "func\.call"\((?P<operands>[^)]*)\)(?P<rest>.*) -> (?P<types>\(?.*?\)?)(?P<loc> loc\(#loc\d+\))?$'
 )
+_OVER_STACKS = re.compile(r"callee = @\w*_over_stacks_\d+")
 _MAIN = "func.func public @main("
 _FUNCTION = re.compile(r"^func\.func (?:private|public) @([\w.]+)\(")
 _NARROW_PRODUCT = re.compile(
@@ -17,6 +18,11 @@ _NARROW_PRODUCT = re.compile(
     r"(?P<operands>\(tensor<[\dx]*x(?P<type>bf16|f16)>, tensor<[\dx]*x(?P=type)>\)) -> tensor<(?P<dims>(?:\d+x)*)f32>(?P<loc>.*)$"
 )
 REPLICATED = "{replicated}"
+
+
+def of_stack(how: str) -> str:
+    """How a stack is cut of arrays that are each cut like this."""
+    return how.replace("devices=[", "devices=[1,")
 
 
 def cut(dims: Dims, along: int | None, devices: int, parts: int | None = None) -> str:
@@ -90,9 +96,11 @@ def _lines(program: Program, cuts: Cuts) -> Iterator[str]:
         elif in_main and (call := _CALL.match(line)):
             yield f'  {call["names"]} = "func.call"({rename(call["operands"])}){call["rest"]} -> {call["types"]}{call["loc"] or ""}'
             for name, type_ in zip(call["names"].split(", "), re.findall(TYPE, call["types"]), strict=True):
-                how = cuts.of_call(dims_of(type_))
+                is_stack = _OVER_STACKS.search(call["rest"]) is not None
+                how = cuts.of_call(dims_of(type_)[is_stack:])
                 if how is None or how == REPLICATED:
                     continue
+                how = of_stack(how) if is_stack else how
                 constrained[name] = f"%cut{name[1:]}"
                 yield (
                     f'  {constrained[name]} = "stablehlo.custom_call"({name}) <{{call_target_name = "Sharding"}}> '

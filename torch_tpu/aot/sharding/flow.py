@@ -124,7 +124,7 @@ class Flow:
         if op.name in ("if", "case"):
             branches = [self._block(region, dict(env)) for region in op.regions]
             return [_merged(states) for states in zip(*branches, strict=False)]
-        if op.name == "optimization_barrier":
+        if op.name == "optimization_barrier" or "LayoutConstraint" in op.attributes:
             return states
         if all(s == CONSTANT for s in states):
             return [CONSTANT] * len(op.results)

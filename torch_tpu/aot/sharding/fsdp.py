@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from torch_tpu.aot.errors import CheckError
 from torch_tpu.aot.recording import Argument, Program
-from torch_tpu.aot.sharding.annotate import REPLICATED, Cuts, cut
+from torch_tpu.aot.sharding.annotate import REPLICATED, Cuts, cut, of_stack
 from torch_tpu.aot.sharding.text import Dims, dims_of
 
 # Elements of an array that every device holds: gathering a norm's weights or a table of frequencies at each use, and what is
@@ -65,8 +65,7 @@ def _one(argument: Argument) -> Dims:
 
 def _each(argument: Argument, how: str | None) -> str:
     """How an array is cut, or a stack of arrays, each of which is cut like this."""
-    how = how or REPLICATED
-    return how.replace("devices=[", "devices=[1,") if argument.stacked else how
+    return of_stack(how or REPLICATED) if argument.stacked else how or REPLICATED
 
 
 def fsdp(program: Program, devices: int) -> Cuts:
