@@ -4,13 +4,13 @@ import base64
 import json
 import re
 from collections import Counter
+from functools import partial
 
 import pytest
 
 from torch_tpu.aot import mosaic
 
 jax = pytest.importorskip("jax")
-from torch_tpu import pallas  # noqa: E402
 
 HEADS, LENGTH, BLOCK, HEAD = 2, 1024, 512, 128
 
@@ -27,8 +27,10 @@ def bodies(function, *shapes, dtype="bfloat16"):
 
 
 def test_blocks_above_the_diagonal_are_not_counted():
-    flash = pallas._flash(True, 1.0, LENGTH, LENGTH)
-    (body,) = bodies(flash, *[(1, HEADS, LENGTH, HEAD)] * 3)
+    from jax.experimental.pallas.ops.tpu import flash_attention as flash
+
+    sizes = flash.BlockSizes(block_q=BLOCK, block_k_major=BLOCK, block_k=BLOCK, block_b=1)
+    (body,) = bodies(partial(flash.flash_attention, causal=True, block_sizes=sizes), *[(1, HEADS, LENGTH, HEAD)] * 3)
     found = mosaic.work(body, ())
     # Of 2 x 2 blocks of each head, three.
     assert found.products == Counter({(BLOCK, HEAD, BLOCK): 3 * HEADS, (BLOCK, BLOCK, HEAD): 3 * HEADS})

@@ -33,6 +33,7 @@ CHECKS = {
     "llama3_8b_train": ["--topology", "v6e-1,v5p-2", "--hf", f"{CONFIGS}/llama-3-8b", "--train", "--seq", "1024", "--roll"],
     "qwen3_8b_fsdp_v6e_2x4": spread("qwen3-8b", "v6e:2x4", 8),
     "qwen3_8b_fsdp_v6e_2x4_full": spread("qwen3-8b", "v6e:2x4", 8, "--full"),
+    "qwen3_8b_fsdp_v6e_2x4_pallas": spread("qwen3-8b", "v6e:2x4", 8, "--attention", "pallas"),
     "qwen3_8b_fsdp_v6e_4x4": spread("qwen3-8b", "v6e:4x4", 16),
     "qwen3_8b_fsdp_v5p": spread("qwen3-8b", "v5p:2x2x2", 8),
     "llama3_8b_fsdp_v6e_2x4": spread("llama-3-8b", "v6e:2x4", 8),

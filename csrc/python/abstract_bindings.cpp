@@ -75,6 +75,10 @@ void bind_abstract(py::module_& m) {
         roll_from);
   });
   m.def("set_parts", [](int64_t batch, int64_t heads) { set_parts({batch, heads}); });
+  m.def("parts", [] {
+    const Parts shared = parts();
+    return std::make_pair(shared.batch, shared.heads);
+  });
   m.def("is_users_code", &is_users_code);
   m.def("abstract_active", [] { return AbstractSession::active() != nullptr; });
   // (programs, which of them each run was of)

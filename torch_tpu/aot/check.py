@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from torch_tpu import _C
 from torch_tpu.aot import hardware, memory, protos
+from torch_tpu.aot.attention import Attention, attention_form, check_slices
 from torch_tpu.aot.compiler import Compiler, Depth, libtpu_version
 from torch_tpu.aot.emulated import emulated_ops
 from torch_tpu.aot.errors import CheckError, CompilerError, first_line
@@ -147,6 +148,7 @@ def check(
     on_read: str = "assume",
     shard: Shard = "none",
     roll: bool | None = None,
+    attention: Attention = "tiles",
     fit: bool = False,
     timeout: float = 1800,
     progress: Progress = silent,
@@ -168,11 +170,13 @@ def check(
     the slice: ``"fsdp"`` cuts parameters and optimizer state, and the inputs along their first dimension, the batch of all;
     ``"tp"`` (tensor parallelism) each product's weight, so that devices share a layer's work on the same inputs.
     ``roll``: layers that repeat are checked as a loop over stacked parameters; False: as PyTorch runs them, one by one;
-    None: as a loop in programs so long that the compiler would take minutes.
+    None: as a loop in programs so long that the compiler would take minutes. ``attention``: ``"pallas"`` makes
+    ``scaled_dot_product_attention`` a Mosaic kernel (``torch_tpu.pallas.flash_attention``; needs jax).
     ``values``, ``on_read``: see ``torch_tpu.aot.topology``. ``compiler``: one that is open, whose process several checks
     share; ``timeout`` is then its own. Raises CheckError for what cannot be checked; what the compiler refuses is in the report.
     """
     targets = [hardware.parse(name) for name in ([topology] if isinstance(topology, str) else topology)]
+    check_slices(attention, shard, targets)
     title = getattr(fn_or_module, "__qualname__", type(fn_or_module).__name__)
     own_batch = _batch_of((example_inputs, example_kwargs))
     if batch is not None and own_batch is None:
@@ -190,6 +194,7 @@ def check(
             on_read,
             roll,
             checkpoint if train else "none",
+            attention,
             **parts_of(targets[0], shard),
         )
         seconds = time.monotonic() - start
@@ -217,6 +222,7 @@ def check(
                     on_read=on_read,
                     shard=way.shard,
                     roll=roll,
+                    attention=attention,
                     compiler=compiler,
                 )
             except CheckError:
@@ -277,9 +283,11 @@ def capture(
     on_read: str,
     roll: bool | None,
     checkpoint: Checkpoint,
+    attention: Attention,
     **parts: int,
 ) -> tuple[Recording, int]:
     with (
+        attention_form(attention),
         topology(target, values=values, on_read=on_read, roll=roll, **parts) as recording,
         recomputing(checkpoint) as verify,
     ):

@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader
 
 from torch_tpu import _C
 from torch_tpu.aot import hardware, one_process
+from torch_tpu.aot.attention import Attention, attention_form, check_slices
 from torch_tpu.aot.check import Progress, judge, parts_of, silent
 from torch_tpu.aot.compiler import Compiler, Depth
 from torch_tpu.aot.errors import CheckError, first_line
@@ -149,18 +150,21 @@ def record(
     dtype: torch.dtype | None = None,
     checkpoint: Checkpoint = "none",
     shard: Shard = "none",
+    attention: Attention = "tiles",
     steps: int = 3,
     calls: int = 16,
 ) -> Recorded:
     """What the script would run, and which CUDA calls were redirected.
 
-    ``batch``: of its DataLoaders; ``dtype``: PyTorch's default, in place of float32; ``checkpoint``: see ``aot.check``.
+    ``batch``: of its DataLoaders; ``dtype``: PyTorch's default, in place of float32; ``checkpoint``, ``attention``:
+    see ``aot.check``.
     Raises CheckError if the script raises before anything ran on the device; later, that is among the findings.
     """
     if not path.is_file():
         raise CheckError(f"There is no script {path}.", "Give the path of a Python file.")
     stopped, needed_at = None, None
     with (
+        attention_form(attention),
         topology(target, values=values, on_read=on_read, roll=roll, **parts_of(target, shard)) as recording,
         cuda_to_tpu() as redirects,
         _batches(batch) as read,
@@ -221,6 +225,7 @@ def check_script(
     dtype: torch.dtype | None = None,
     checkpoint: Checkpoint = "none",
     shard: Shard = "none",
+    attention: Attention = "tiles",
     depth: Depth = "quick",
     values: Mapping[str, float] | None = None,
     roll: bool | None = None,
@@ -229,11 +234,12 @@ def check_script(
     progress: Progress = silent,
 ) -> Report:
     """What ``aot.check`` says of a function, of a script: see ``record``. ``fit``: also what may make it fit."""
+    check_slices(attention, shard, targets)
     with Compiler(timeout) as compiler:
         compiler.start()
         progress(f"Running {path} without data")
         start = time.monotonic()
-        how = {"batch": batch, "dtype": dtype, "checkpoint": checkpoint, "shard": shard}
+        how = {"batch": batch, "dtype": dtype, "checkpoint": checkpoint, "shard": shard, "attention": attention}
         recorded = record(path, arguments, targets[0], values, roll=roll, **how)
         seconds = time.monotonic() - start
         recording, step = recorded.recording, step_of_script(recorded.recording)
@@ -247,13 +253,15 @@ def check_script(
         def check_way(way: Way, roll: bool | None) -> Report:
             progress(f"It does not fit: trying {way.beside(now)}")
             slice_ = hardware.parse(way.topology)
-            if replace(way, topology=now.topology) == now:
+            serves = attention == "tiles" or shard == "none" or slice_.devices == targets[0].devices
+            if serves and replace(way, topology=now.topology) == now:
                 return judge(path.name, recording, step, [slice_], compiler, "quick", 0, shard=way.shard)
             how = {
                 "batch": way.batch if way.batch != recorded.batch else batch,
                 "dtype": way.dtype,
                 "checkpoint": way.checkpoint,
                 "shard": way.shard,
+                "attention": attention,
             }
             again = _record_again(path, arguments, slice_, values, roll=roll, **how).recording
             stopped = [f.what for f in again.findings if f.kind == "stopped"]

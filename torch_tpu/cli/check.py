@@ -13,6 +13,7 @@ import torch
 from rich.console import Console
 
 from torch_tpu.aot import hardware
+from torch_tpu.aot.attention import Attention
 from torch_tpu.aot.check import check, check_module
 from torch_tpu.aot.compiler import Depth
 from torch_tpu.aot.errors import CheckError
@@ -108,6 +109,13 @@ def _failures(report: Report, fail_on: tuple[str, ...]) -> list[str]:
     help="Keep activations, or compute each layer's again in the backward.",
 )
 @click.option(
+    "--attention",
+    default="tiles",
+    show_default=True,
+    type=click.Choice(["tiles", "pallas"]),
+    help="scaled_dot_product_attention as loops over tiles, or as a Mosaic kernel (needs jax).",
+)
+@click.option(
     "--roll/--no-roll",
     default=None,
     help="Layers that repeat as a loop over stacked parameters, or one by one.  [default: a loop in programs of 4,000 calls]",
@@ -144,6 +152,7 @@ def command(
     dtype: str | None,
     shard: Shard,
     checkpoint: Checkpoint,
+    attention: Attention,
     roll: bool | None,
     depth: Depth,
     fit: bool,
@@ -169,9 +178,9 @@ def command(
                 "Nothing to check, or several things.",
                 "Give one of SCRIPT.py, --module PKG:FUNCTION, --hf CONFIG, --mlir FILE.",
             )
-        if mlir is not None and (shard, checkpoint, batch, dtype) != ("none", "none", None, None):
+        if mlir is not None and (shard, checkpoint, attention, batch, dtype) != ("none", "none", "tiles", None, None):
             raise CheckError(
-                "--shard, --checkpoint, --batch and --dtype do not go with --mlir.",
+                "--shard, --checkpoint, --attention, --batch and --dtype do not go with --mlir.",
                 "A StableHLO module says itself how it is spread, and what it computes.",
             )
         targets = [hardware.parse(name) for name in topology.split(",")]
@@ -182,6 +191,7 @@ def command(
                 report = check_module(mlir, topology=[t.name for t in targets], **how)
             else:
                 how |= {"shard": shard, "checkpoint": checkpoint, "values": values, "roll": roll, "fit": fit}
+                how["attention"] = attention
                 if hf is not None:
                     status.update("Building the model without weights")
                     report = _of_configuration(hf, batch or 1, seq, dtype or "bfloat16", targets, train, how)

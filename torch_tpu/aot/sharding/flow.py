@@ -12,6 +12,7 @@ a low-rank pair) is cut by them, and what made the activation stays whole.
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -39,6 +40,8 @@ class Rows:
     dim: int
 
 
+# A function that torch_tpu.pallas wrote; the op that calls it has a number in its name.
+_FOREIGN = re.compile("foreign_[0-9a-f]{16}")
 CONSTANT = "constant"  # the same everywhere, whatever it is combined with
 WHOLE = None
 State = Cut | Weight | Rows | str | None
@@ -118,7 +121,7 @@ class Flow:
 
     def _results(self, op: Operation, states: list[State], env: dict[str, State]) -> list[State]:
         if op.name == "call":
-            return self._call(op.callee, states)
+            return self._foreign(op, states) if _FOREIGN.match(op.callee) else self._call(op.callee, states)
         if op.name == "while":
             return self._while(op, states, env)
         if op.name in ("if", "case"):
@@ -134,6 +137,14 @@ class Flow:
         if op.name not in _OPAQUE and all(same) and all(d in ((), op.result_dims[0]) for d in op.operand_dims):
             return [self._together(states, op.result_dims[0], op.name == "add")] * len(op.results)
         return [WHOLE] * len(op.results)
+
+    def _foreign(self, op: Operation, states: list[State]) -> list[State]:
+        """What others wrote, such as an attention kernel: batch and heads come first in all that it takes and makes."""
+        at = next((i for i, s in enumerate(states) if isinstance(s, Cut)), None)
+        if at is None:
+            return [WHOLE] * len(op.results)
+        cut, dims = states[at], op.operand_dims[at]
+        return [cut.moved(dims, made, {d: d for d in (0, 1) if len(made) > 2}) for made in op.result_dims]
 
     def _while(self, op: Operation, states: list[State], env: dict[str, State]) -> list[State]:
         body = op.regions[-1]
