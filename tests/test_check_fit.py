@@ -10,6 +10,7 @@ from torch import nn
 from tests.marks import needs_libtpu
 from tests.test_check_command import check
 from torch_tpu import aot
+from torch_tpu.aot.compiles import Compiles
 from torch_tpu.aot.fit import Room, Way, add_ways_to_fit
 from torch_tpu.aot.hardware import parse
 from torch_tpu.aot.recompute import recomputing
@@ -57,7 +58,7 @@ def tried(fitting, now, room, refused=()):
         return TargetReport(way.topology, "", 1, 1, 16, "quick", [step])
 
     def report(targets):
-        return Report("", "a training step", True, targets, [], [], [], 0, 0, "")
+        return Report("", "a training step", True, targets, [], [], [], 0, Compiles(1, []), 0, "")
 
     def answer(way, roll):
         called.append(way)

@@ -1,5 +1,6 @@
-"""Which programs are a step's, and how often each runs in it."""
+"""Which programs are a step's, how often each runs in it, and what makes a run compile another."""
 
+import re
 import textwrap
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 
 from tests.marks import needs_libtpu
 from torch_tpu import aot
+from torch_tpu.aot.compiles import compiles_of
 from torch_tpu.aot.hardware import parse
 from torch_tpu.aot.script import record
 from torch_tpu.aot.steps import step_of_script
@@ -14,13 +16,18 @@ from torch_tpu.cli import check_html, check_text
 
 
 @pytest.fixture
-def step(tmp_path):
-    def recorded(code):
+def recorded(tmp_path):
+    def of(code):
         path = tmp_path / "train.py"
         path.write_text("import torch\n" + textwrap.dedent(code))
-        return step_of_script(record(path, [], parse("v6e")).recording)
+        return record(path, [], parse("v6e")).recording
 
-    return recorded
+    return of
+
+
+@pytest.fixture
+def step(recorded):
+    return lambda code: step_of_script(recorded(code))
 
 
 def rows(step):
@@ -154,3 +161,80 @@ def test_one_program_has_no_table_of_programs():
     report = aot.check(torch.nn.Linear(8, 8), torch.empty(2, 8, device="meta"))
     assert (report.covers, [s.runs for s in report.targets[0].steps]) == ("a call", [1])
     assert "the programs of" not in check_html.page(report)
+
+
+# --- what a run compiles
+
+
+LOOP = """
+    from torch.utils.data import DataLoader, TensorDataset
+    net = torch.nn.Linear(16, 4).to("tpu")
+    optimizer = torch.optim.{optimizer}
+    power = 1
+    for (x,) in DataLoader(TensorDataset(torch.zeros({samples}, 16)), 8):
+        {change}
+        net(x.to("tpu")).pow(power).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+SGD, ADAMW = "SGD(net.parameters(), 0.1)", "AdamW(net.parameters())"
+
+
+def loop(optimizer=SGD, samples=8000, change="pass"):
+    return LOOP.format(optimizer=optimizer, samples=samples, change=change)
+
+
+def test_a_loop_of_equal_steps_compiles_in_its_first_only(recorded):
+    found = compiles_of(recorded(loop()))
+    assert (found.first_step, found.later) == (1, [])
+
+
+def test_the_optimizers_state_makes_the_second_step_another_program(recorded):
+    (later,) = compiles_of(recorded(loop(ADAMW))).later
+    assert (later.step, later.state) == (2, ["exp_avg", "exp_avg_sq"])
+    assert later.where.endswith("train.py:10")
+
+
+def test_a_last_batch_of_another_size_is_a_program_and_its_input_is_named(recorded):
+    recording = recorded(loop(samples=21))
+    (later,) = compiles_of(recording).later
+    assert later.step == 3 and later.is_of_a_size
+    assert (later.changes[0].before, later.changes[0].after) == ("tensor<8x16xf32>", "tensor<5x16xf32>")
+    assert later.where.endswith("train.py:9")
+    (finding,) = [f for f in recording.findings if f.kind == "last batch"]
+    assert finding.what == "a DataLoader's last batch has 5 of 8" and finding.where.endswith("train.py:7")
+    assert not [f for f in recorded(loop(samples=24)).findings if f.kind == "last batch"]
+
+
+def test_a_number_that_is_a_part_of_the_program_is_found_at_its_line(recorded):
+    first, second = compiles_of(
+        recorded(loop(change="net.weight.data = net.weight.data[:, :16].roll(power); power += 1"))
+    ).later
+    assert all(later.where for later in (first, second)) and (first.step, second.step) == (2, 3)
+
+
+def test_a_length_that_grows_is_a_program_each_time(recorded):
+    recording = recorded(
+        """
+        net = torch.nn.Linear(16, 4).to("tpu")
+        with torch.no_grad():
+            for n in range(1, 6):
+                print(net(torch.zeros(n, 16).to("tpu")).sum().item())
+        """
+    )
+    found = compiles_of(recording)
+    assert found.first_step == 1 and [c.step for c in found.later] == [2, 3, 4, 5]
+    assert all(c.is_of_a_size for c in found.later)
+
+
+@needs_libtpu
+def test_the_report_says_why_a_later_step_compiles_again():
+    report = aot.check(torch.nn.Linear(8, 8), torch.empty(2, 8, device="meta"), train=True)
+    (note,) = [n for n in check_text.notes(report) if n.startswith("Compiles:")]
+    assert re.match(
+        r"Compiles: 1 programs? in the first step, 1 later, in step 2 \(it takes the optimizer's state too: exp_avg, exp_avg_sq",
+        note,
+    )
+    assert "Compiles: 1 program" in check_html.page(report)
+    once = aot.check(torch.nn.Linear(8, 8), torch.empty(2, 8, device="meta"))
+    assert not [n for n in check_text.notes(once) if n.startswith("Compiles:")]

@@ -17,6 +17,7 @@ from torch_tpu import _C
 from torch_tpu.aot import hardware, memory, protos
 from torch_tpu.aot.attention import Attention, attention_form, check_slices
 from torch_tpu.aot.compiler import Compiler, Depth, libtpu_version
+from torch_tpu.aot.compiles import compiles_of
 from torch_tpu.aot.emulated import emulated_ops
 from torch_tpu.aot.errors import CheckError, CompilerError, first_line
 from torch_tpu.aot.estimate import estimate
@@ -349,6 +350,7 @@ def judge(
         findings=recording.findings,
         redirects=redirects or [],
         setup_programs=len(recording.programs) - len(steps),
+        compiles=compiles_of(recording),
         capture_seconds=capture_seconds,
         libtpu=libtpu_version(),
     )
@@ -381,16 +383,19 @@ def _step(
     names = [a.name for a in program.arguments]
     parts = report.devices if report.shard != "none" else 1
     resident = program.resident_bytes // parts
-    start = time.monotonic()
+    start, seconds = time.monotonic(), 0.0
     try:
         module = None
         if has_phases:
-            found = protos.partial_programs(compiler.compile(text, target, "quick", parts)["programs"])
+            reply = compiler.compile(text, target, "quick", parts)
+            seconds += reply["seconds"]
+            found = protos.partial_programs(reply["programs"])
             module = Module(protos.hlo_module(found["opt_hlo"], with_config=True))
             assignment = protos.buffer_assignment(found["buffer_assignment"])
             step.memory = memory.measure(assignment, module, report.hbm_limit, names, resident)
         if depth == "full":
             reply = compiler.compile(text, target, "full", parts)
+            seconds += reply["seconds"]
             module = Module(protos.hlo_module(reply["program"], reply["format"] == "hlo_with_config"))
             stats = reply["memory"]
             if step.memory is None:
@@ -410,7 +415,7 @@ def _step(
         step.verdict, step.message = error.kind, error.what
         if error.kind == "oom":
             step.memory = _explain_overflow(text, parts, names, resident, target, report, compiler, depth, error.what)
-    step.compile_seconds = time.monotonic() - start
+    step.compile_seconds = seconds or time.monotonic() - start
     return step
 
 

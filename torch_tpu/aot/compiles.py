@@ -43,7 +43,10 @@ class Compiles:
 
 def compiles_of(recording: Recording) -> Compiles:
     """Steps are an optimizer's, or forwards without gradients where nothing trains."""
-    ends = training_ends(recording) or recording.ends.get(FORWARD, []) or [len(recording.order)]
+    ends = training_ends(recording)
+    if not ends:
+        # A forward's last program runs after its end, when something is read.
+        ends = [end + 1 for end in recording.ends.get(FORWARD, [])] or [len(recording.order)]
     first_runs = {program: run for run, program in reversed(list(enumerate(recording.order)))}
     keys = [p.parts | {"text": str(i)} for i, p in enumerate(recording.programs)]
     first_step, later = 0, []

@@ -5,13 +5,12 @@ little: fewer than 65,536 numbers, moving them, and of integers comparing and ad
 """
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torch_tpu.aot.hlo import family
-from torch_tpu.aot.sharding.text import Block, Operation, functions_of
+from torch_tpu.aot.sharding.text import Block, Operation, functions_of, places_of
 
 LEAST = 65_536  # elements
 
@@ -22,9 +21,6 @@ _MOVES = {
     "reshape", "return", "reverse", "select", "slice", "transpose", "tuple", "while",
 }  # fmt: skip
 _OF_INTEGERS = {"convolution", "divide", "dot_general", "multiply", "power", "reduce_window", "remainder", "sort"}
-
-_TEXT = r'"((?:[^"\\]|\\.)*)"'
-_LOCATION = re.compile(rf"^#(\w+) = loc\({_TEXT}(?:\((?:callsite\()?{_TEXT}\({_TEXT}:(\d+):)?", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -55,9 +51,7 @@ def emulated_ops(module: str) -> list[Emulated]:
     if not any(f"{kind}>" in module for kind in _KINDS):
         return []
     functions = functions_of(module)
-    places = {
-        f"#{name}": (op, f"{file}:{line}" if line else "") for name, op, _, file, line in _LOCATION.findall(module)
-    }
+    places = places_of(module)
     found: dict[tuple[str, str, str], list[list[_Work]]] = defaultdict(list)
     for operation in _all(functions["main"]) if "main" in functions else ():
         work = list(_work_of(operation, functions))

@@ -34,7 +34,7 @@ _NOTHING = (
 )  # fmt: skip
 
 
-def _users_line() -> str:
+def users_line() -> str:
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
@@ -77,7 +77,7 @@ def cuda_to_tpu() -> Iterator[Callable[[], list[Finding]]]:
     seen: Counter[tuple[str, str]] = Counter()
 
     def note(what: str) -> None:
-        seen[(what, _users_line())] += 1
+        seen[(what, users_line())] += 1
 
     def answers(name: str, value: Any) -> Callable[..., Any]:
         plain = getattr(torch.cuda, name)

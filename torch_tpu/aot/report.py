@@ -5,6 +5,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch_tpu.aot.compiles import Compiles
 from torch_tpu.aot.emulated import Emulated
 from torch_tpu.aot.estimate import Estimate, Step
 from torch_tpu.aot.hlo import family
@@ -83,7 +84,7 @@ class StepReport:
     message: str = ""  # the compiler's, if it refused
     memory: Memory | None = None
     time: Time | None = None
-    compile_seconds: float = 0.0
+    compile_seconds: float = 0.0  # of the compiler, when it was asked first
     emulated: list[Emulated] = field(default_factory=list)
 
 
@@ -133,6 +134,7 @@ class Report:
     findings: list[Finding]
     redirects: list[Finding]  # CUDA calls that were sent to tpu
     setup_programs: int  # the others: of set-up, and of steps before; not compiled
+    compiles: Compiles
     capture_seconds: float
     libtpu: str
     schema: int = SCHEMA

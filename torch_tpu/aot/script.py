@@ -12,14 +12,14 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from torch_tpu import _C
 from torch_tpu.aot import hardware, one_process
@@ -30,7 +30,7 @@ from torch_tpu.aot.errors import CheckError, first_line
 from torch_tpu.aot.fit import Room, Way, add_ways_to_fit
 from torch_tpu.aot.recompute import Checkpoint, recomputing
 from torch_tpu.aot.recording import Finding, Recording, topology
-from torch_tpu.aot.redirect import cuda_to_tpu
+from torch_tpu.aot.redirect import cuda_to_tpu, users_line
 from torch_tpu.aot.report import Report
 from torch_tpu.aot.sharding import Shard
 from torch_tpu.aot.steps import FORWARD, step_of_script, training_ends
@@ -95,10 +95,26 @@ def _as_main(path: Path, arguments: Sequence[str]) -> Iterator[None]:
         sys.argv, sys.path[:] = argv, search
 
 
+@dataclass
+class _Read:
+    """Of the DataLoaders that a script read."""
+
+    sizes: set[int | None] = field(default_factory=set)
+    uneven: list[Finding] = field(default_factory=list)  # those whose last batch is smaller
+
+
+def _rest(loader: DataLoader) -> int:
+    """How many samples its last batch has, if that is another size than the others have."""
+    if loader.batch_size is None or loader.drop_last or isinstance(loader.dataset, IterableDataset):
+        return 0
+    count = len(loader.sampler)
+    return count % loader.batch_size if count > loader.batch_size else 0
+
+
 @contextlib.contextmanager
-def _batches(size: int | None) -> Iterator[set[int | None]]:
-    """In the block, DataLoaders give batches of this size (None: of their own). Gives the sizes of those that were read."""
-    read: set[int | None] = set()
+def _batches(size: int | None) -> Iterator[_Read]:
+    """In the block, DataLoaders give batches of this size (None: of their own)."""
+    read = _Read()
     make, iterate = DataLoader.__init__, DataLoader.__iter__
     signature = inspect.signature(make)
 
@@ -111,7 +127,10 @@ def _batches(size: int | None) -> Iterator[set[int | None]]:
 
     @functools.wraps(iterate)
     def __iter__(self: DataLoader) -> Any:
-        read.add(self.batch_size)
+        read.sizes.add(self.batch_size)
+        if rest := _rest(self):
+            what = f"a DataLoader's last batch has {rest} of {self.batch_size}"
+            read.uneven.append(Finding("last batch", what, users_line(), 1))
         return iterate(self)
 
     with mock.patch.object(DataLoader, "__init__", __init__), mock.patch.object(DataLoader, "__iter__", __iter__):
@@ -197,7 +216,8 @@ def record(
     if stopped is not None:
         # What it did before can be checked; without data a script's own comparisons may fail.
         recording.findings.append(Finding("stopped", stopped.what, "", 1))
-    size = read.pop() if len(read) == 1 else None
+    recording.findings += dict.fromkeys(read.uneven)
+    size = read.sizes.pop() if len(read.sizes) == 1 else None
     return Recorded(recording, found, bool(training_ends(recording)), size)
 
 

@@ -4,6 +4,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from torch_tpu.aot.compiles import Later
 from torch_tpu.aot.recording import line
 from torch_tpu.aot.report import LayoutCopies, Report, StepReport, TargetReport, Tried
 
@@ -124,7 +125,7 @@ def _where(where: str) -> str:
 
 def notes(report: Report) -> list[str]:
     """Sentences about what the figures hide."""
-    found = _emulation_notes(report)
+    found = compiles_note(report) + _emulation_notes(report)
     for target in report.targets:
         step = main_step(target)
         found += [f"{target.name}: {note}." for note in target.notes]
@@ -186,6 +187,33 @@ def _layout_note(target: TargetReport, step: StepReport) -> str | None:
     shown = copies.largest[:1] + [c for c in copies.largest[1:3] if c.share >= LAYOUT_SHARE]
     places = ", ".join(f"{_where(c.where) or 'no Python line'} ({c.op}, {c.share:.1%})" for c in shown)
     return f"{_about(target, step)}: {layout_sentence(copies)}: {places}."
+
+
+def _why(later: Later) -> str:
+    if later.state:
+        why = f"it takes the optimizer's state too: {', '.join(later.state)}"
+    else:
+        why = "; ".join(map(str, later.changes[:2])) or "nothing like it came before"
+    at = f", first at {_where(later.where)}" if later.where else ""
+    return f"in step {later.step} ({why}{at})"
+
+
+def compiles_note(report: Report) -> list[str]:
+    """Of the programs that a run compiles, where there are more than those of its first step."""
+    compiles, uneven = report.compiles, [f for f in report.findings if f.kind == "last batch"]
+    found = []
+    if later := compiles.later:
+        more = f", and {len(later) - 3} more" if len(later) > 3 else ""
+        sizes = ": each size is a program: pad to few" if sum(c.is_of_a_size for c in later) > 1 else ""
+        found.append(
+            f"Compiles: {compiles.first_step} program{'s' * (compiles.first_step != 1)} in the first step, {len(later)} later, "
+            f"{'; '.join(map(_why, later[:3]))}{more}{sizes}."
+        )
+    found += [
+        f"Compiles: {f.what}, at {_where(f.where)}, which is a program of its own: drop_last=True leaves it out."
+        for f in uneven
+    ]
+    return found
 
 
 def _emulation_notes(report: Report) -> list[str]:

@@ -20,6 +20,9 @@ _ATTRIBUTES = re.compile(r"^ <\{(.*?)\}>(?= : | \(\{| \{)")
 _RETURN = re.compile(r"^\s*(?:return|func\.return) (?P<operands>%[^:]*) : ")
 _ARGUMENT = re.compile(rf"(%\w+): ({TYPE})")
 
+_TEXT = r'"((?:[^"\\]|\\.)*)"'
+_LOCATION = re.compile(rf"^#(\w+) = loc\({_TEXT}(?:\((?:callsite\()?{_TEXT}\({_TEXT}:(\d+):)?", re.MULTILINE)
+
 
 def dims_of(type_: str) -> Dims:
     """``tensor<8x16xbf16>`` -> ``(8, 16)``."""
@@ -133,3 +136,8 @@ def functions_of(module: str) -> dict[str, Block]:
             inside = match["arguments"].partition(") -> ")[0]
             found[match["name"]] = _block(lines, inside)[0]
     return found
+
+
+def places_of(module: str) -> dict[str, tuple[str, str]]:
+    """Location -> the op's name, and the user's innermost Python line: ``"#loc3"`` -> ``("aten.mm", "train.py:7")``."""
+    return {f"#{name}": (op, f"{file}:{line}" if line else "") for name, op, _, file, line in _LOCATION.findall(module)}
