@@ -6,6 +6,8 @@ import pytest
 import torch
 from comparison import Comparison
 
+import torch_tpu
+
 aten = torch.ops.aten
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -162,3 +164,39 @@ def test_a_number_is_searched(dtype):
             calls.add(f"isin {n}", lambda e, n=n, i=invert: torch.isin(e, n, invert=i), edges)
             calls.add(f"isin of {n}", lambda e, n=n, i=invert: torch.isin(n, e, invert=i), edges)
     assert calls.finish() == 7 * 10
+
+
+FILLS = {
+    "masked_fill": lambda x, value: x.masked_fill(torch.arange(4, device=x.device) > 1, value),
+    "masked_fill_": lambda x, value: x.clone().masked_fill_(torch.arange(4, device=x.device) > 1, value),
+    "index_fill": lambda x, value: x.index_fill(0, torch.tensor([3, 0], device=x.device), value),
+    "index_fill_": lambda x, value: x.clone().index_fill_(0, torch.tensor([3, 0], device=x.device), value),
+}
+
+
+@pytest.mark.parametrize("name", FILLS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.int64])
+def test_fills_take_a_tensor_of_the_host_as_the_value(name, dtype):
+    x = torch.tensor([0, 1, 0, 1]).to(dtype)
+    value = torch.tensor(1).to(dtype)
+    assert torch.equal(FILLS[name](x.to("tpu"), value).cpu(), FILLS[name](x, value))
+    assert torch.equal(FILLS[name](x.to("tpu"), value.to("tpu")).cpu(), FILLS[name](x, value))
+
+
+@pytest.mark.parametrize("name", FILLS)
+def test_another_value_of_the_host_compiles_nothing(name):
+    x = torch.arange(4.0, device="tpu")
+    FILLS[name](x, torch.tensor(2.0)).cpu(), FILLS[name](x, torch.tensor(3.0)).cpu()
+    before = torch_tpu._C.counters()["compiles"]
+    assert FILLS[name](x, torch.tensor(4.5)).cpu()[3] == 4.5
+    assert torch_tpu._C.counters()["compiles"] == before
+
+
+@pytest.mark.parametrize("name", FILLS)
+def test_a_value_of_several_elements_is_refused_as_on_cpu(name):
+    x = torch.arange(4.0)
+    with pytest.raises(RuntimeError, match="0-dimension") as here:
+        FILLS[name](x, torch.ones(2))
+    with pytest.raises(RuntimeError, match="0-dimension") as there:
+        FILLS[name](x.to("tpu"), torch.ones(2).to("tpu"))
+    assert type(there.value) is type(here.value)

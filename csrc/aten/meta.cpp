@@ -21,14 +21,14 @@ namespace {
 
 using torch::jit::Stack;
 
-// Twins of tensors on another kind of device, made once a storage. CPU tensors are their own.
+// Twins of tensors on another kind of device, made once a storage. CPU tensors are their own, unless `host_too`.
 class Twins {
  public:
-  explicit Twins(c10::DeviceType device) : device_(device) {}
+  explicit Twins(c10::DeviceType device, bool host_too = false) : device_(device), host_too_(host_too) {}
   c10::DeviceType device() const { return device_; }
 
   at::Tensor of(const at::Tensor& t) {
-    if (!t.defined() || t.device().type() == c10::DeviceType::CPU) return t;
+    if (!t.defined() || (!host_too_ && t.device().type() == c10::DeviceType::CPU)) return t;
     const auto* storage = t.storage().unsafeGetStorageImpl();
     auto it = storages_.find(storage);
     if (it == storages_.end()) {
@@ -55,6 +55,7 @@ class Twins {
 
  private:
   c10::DeviceType device_;
+  bool host_too_;
   std::unordered_map<const c10::StorageImpl*, c10::Storage> storages_;
 };
 
@@ -259,11 +260,16 @@ bool has_meta(const c10::OperatorHandle& op, const Variant& variant) {
   return answers_meta(op) || (variant.functional && answers_meta(*variant.functional));
 }
 
+// Accelerators fill with a 0-d tensor of the host, which these Meta functions refuse.
+bool fills_with_host_value(const Variant& variant) {
+  return variant.row->name == "aten::masked_fill.Tensor" || variant.row->name == "aten::index_fill.int_Tensor";
+}
+
 MetaAnswer ask_meta(const c10::OperatorHandle& op, const Variant& variant, const Stack& stack) {
   const bool own = answers_meta(op);
   const c10::OperatorHandle& asked = own || !variant.functional ? op : *variant.functional;
   const size_t base = stack.size() - variant.kinds.size();
-  Twins twins(c10::DeviceType::Meta);
+  Twins twins(c10::DeviceType::Meta, fills_with_host_value(variant));
   Stack arguments;
   std::vector<at::Tensor> written;  // twins of the written tensors
   for (const auto i : c10::irange(variant.kinds.size())) {

@@ -6,6 +6,7 @@
 
 #include "lowerings/families.h"
 #include "lowerings/indexing.h"
+#include "lowerings/pointwise.h"
 
 namespace torch_tpu {
 
@@ -155,7 +156,7 @@ Value lower_index_fill_scalar(Emitter& e, const Call& c) {
 }
 
 Value lower_index_fill_tensor(Emitter& e, const Call& c) {
-  return index_fill(e, c, e.convert(c.tensor("value"), c.tensor("self").dtype()));
+  return index_fill(e, c, operand(e, c, "value", c.tensor("self").dtype()));
 }
 
 Value lower_index_reduce(Emitter& e, const Call& c) {
