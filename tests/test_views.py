@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import torch_tpu
+from torch_tpu import aot
 
 DTYPES = (torch.float32, torch.int64, torch.int16, torch.complex64, torch.bool, torch.bfloat16)
 
@@ -312,3 +313,26 @@ def test_numbers_choose_how_long_a_range_is():
     with pytest.warns(UserWarning, match="An output with one or more elements was resized"):
         torch.arange(1, 9, 2, out=out)
     assert out.tolist() == [1, 3, 5, 7]
+
+
+WINDOWS = {
+    "frames of sound": lambda x: x.flatten().unfold(0, 400, 160),
+    "frames whose step is odd": lambda x: x.flatten().unfold(0, 10, 3),
+    "every position": lambda x: x.unfold(1, 5, 1),
+    "patches": lambda x: x.view(4, 64, 16).unfold(1, 3, 2).unfold(2, 3, 2),
+    "chunks with what surrounds them": lambda x: x.as_strided((3, 2 * 256, 3), (256 * 4, 4, 1), 1),
+    "of a transposed matrix": lambda x: x.t().unfold(0, 6, 4),
+    "every second element": lambda x: x[:, ::2].unfold(1, 8, 2),
+    "expanded": lambda x: x.flatten().unfold(0, 8, 4)[:, None].expand(-1, 2, -1),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_overlapping_windows_are_slices(name):
+    """A gather of 6,500 windows is a loop of as many steps on a TPU."""
+    x = torch.arange(4096.0).view(64, 64)
+    assert torch.equal(WINDOWS[name](x.to("tpu")).clone().cpu(), WINDOWS[name](x).clone())
+    with aot.topology("v6e") as recording:
+        shown = WINDOWS[name](x.to("tpu")).clone()
+    assert shown.shape == WINDOWS[name](x).shape
+    assert "stablehlo.gather" not in recording.programs[-1].module

@@ -1,6 +1,7 @@
 // A tensor as sizes, strides and offset over a cell's value, and the algebra that
 // turns such a view into StableHLO: slice, reshape, transpose and broadcast where they
-// suffice, a gather (for reading) or a scatter (for writing) as the last resort.
+// suffice, and concatenate for windows that overlap; a gather (for reading) or a scatter (for
+// writing) as the last resort.
 // Pure functions; knows nothing of buffers.
 #pragma once
 

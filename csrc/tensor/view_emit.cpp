@@ -104,6 +104,49 @@ Rows find_rows(const View& view) {
   return rows;
 }
 
+// Overlapping windows, as Tensor.unfold shows: element b of window a is at a * stride + b * unit, and windows overlap.
+// In pieces of stride / unit elements they do not: piece k of window a is the first piece of window a + k.
+struct Windows {
+  size_t windows, elements;  // dims of the view
+  int64_t piece;             // elements
+};
+
+std::optional<Windows> find_windows(const View& view) {
+  for (size_t i = 0; i < view.sizes.size(); ++i) {
+    for (size_t j = 0; j < view.sizes.size(); ++j) {
+      const int64_t stride = view.strides[i], unit = view.strides[j];
+      if (i == j || view.sizes[i] == 1 || unit == 0 || stride < unit || stride % unit != 0) continue;
+      if (stride == unit && view.sizes[j] > view.sizes[i]) continue;  // of two that step alike, the fewer are cut
+      if (view.sizes[j] > stride / unit) return Windows{i, j, stride / unit};
+    }
+  }
+  return std::nullopt;
+}
+
+// The pieces of a view of overlapping windows, which stand side by side along `found.elements`.
+std::vector<View> pieces_of(const View& view, const Windows& found) {
+  std::vector<View> pieces;
+  for (int64_t start = 0; start < view.sizes[found.elements]; start += found.piece) {
+    View piece = view;
+    piece.offset += start * view.strides[found.elements];
+    piece.sizes[found.elements] = std::min(found.piece, view.sizes[found.elements] - start);
+    pieces.push_back(std::move(piece));
+  }
+  return pieces;
+}
+
+// More pieces than that are picked out one by one instead.
+constexpr size_t kMostPieces = 64;
+
+// How many slices show the view, cut into pieces where windows overlap; more than kMostPieces: slices cannot.
+size_t count_pieces(c10::IntArrayRef dims, const View& view) {
+  if (find_steps(dims, view)) return 1;
+  const auto found = find_windows(view);
+  if (!found) return kMostPieces + 1;
+  const std::vector<View> pieces = pieces_of(view, *found);
+  return pieces.size() > kMostPieces ? pieces.size() : pieces.size() * count_pieces(dims, pieces[0]);
+}
+
 // `x` in the dims that `cut` slices.
 Value refine(Emitter& e, const Value& x, const ViewSteps::Cut& cut) {
   const Value refined = e.reshape(x, cut.refined);
@@ -184,6 +227,12 @@ Value read(Emitter& e, const Value& base, const View& view) {
   if (view.numel() == 0) return zeros(e, Type(view.dtype, view.sizes));
   const Value from = prepare(e, base, view);
   const auto steps = find_steps(from.dims(), view);
+  if (!steps && count_pieces(from.dims(), view) <= kMostPieces) {
+    const Windows found = *find_windows(view);
+    Values parts;
+    for (const View& piece : pieces_of(view, found)) parts.push_back(read(e, from, piece));
+    return e.concatenate(parts, static_cast<int64_t>(found.elements));
+  }
   if (!steps) {
     const Rows rows = find_rows(view);
     const Value flat = e.reshape(from, {from.type.numel()});
