@@ -11,6 +11,8 @@
 #include <limits>
 #include <numeric>
 
+#include "stablehlo/random_block.h"
+
 namespace torch_tpu {
 
 namespace {
@@ -347,7 +349,7 @@ Value Call::random_bits(at::ScalarType dtype, c10::IntArrayRef dims) const {
   const Type type(dtype, dims);
   const Value state = draws_ == 0 ? random_state_ : e_.add(random_state_, e_.list({0, draws_}, at::kUInt64));
   // A step of the counter gives 64 bits; 32-bit draws use half of what is reserved here.
-  draws_ += std::max<int64_t>(type.numel(), 1);
+  draws_ += std::max<int64_t>(random_block(type).numel(), 1);
   return e_.random_bits(state, type);
 }
 

@@ -1,6 +1,8 @@
 // See draws.h.
 #include "lowerings/draws.h"
 
+#include <c10/util/accumulate.h>
+
 #include <cmath>
 
 namespace torch_tpu {
@@ -25,6 +27,20 @@ Value multiply_high(Emitter& e, const Value& x, uint64_t factor) {
   const Value cross = e.add(e.multiply(x_high, f_low), shifted_right(e, e.multiply(x_low, f_low), 32));
   const Value middle = e.add(e.multiply(x_low, f_high), e.logical_and(cross, constant(low_half)));
   return e.add(e.add(e.multiply(x_high, f_high), shifted_right(e, cross, 32)), shifted_right(e, middle, 32));
+}
+
+// Dims of half as many elements (or one more), and the dimension along which two of them make `dims` whole: the first
+// that is even, else of the elements in a row.
+std::pair<Dims, int64_t> halved(c10::IntArrayRef dims) {
+  Dims half(dims.begin(), dims.end());
+  for (size_t i = 0; i < half.size(); ++i) {
+    // A TPU's last dimension had better stay whole.
+    if (half[i] % 2 != 0 || (i + 1 == half.size() && i > 0)) continue;
+    half[i] /= 2;
+    return {half, static_cast<int64_t>(i)};
+  }
+  const int64_t n = c10::multiply_integers(dims);
+  return {{(n + 1) / 2}, 0};
 }
 
 }  // namespace
@@ -59,16 +75,16 @@ Value draw_normal(Emitter& e, const Bits& bits, at::ScalarType dtype, c10::IntAr
   const Type result(dtype, dims);
   const int64_t size = result.numel();
   if (size == 0) return e.constant(0, result);
-  const int64_t half = (size + 1) / 2;
+  const auto [half, dim] = halved(dims);
   const bool is_double = dtype == at::kDouble;
-  const Value word = bits(is_double ? at::kUInt64 : at::kUInt32, {half});
+  const Value word = bits(is_double ? at::kUInt64 : at::kUInt32, half);
   const Value u =
       e.multiply(e.add(e.convert(word, dtype), at::Scalar(0.5)), at::Scalar(std::ldexp(1.0, is_double ? -64 : -32)));
   const Value radius = e.unary("sqrt", e.multiply(e.unary("log", u), at::Scalar(-2)));
-  const Value angle = e.multiply(draw_uniform(e, bits, dtype, {half}), at::Scalar(2 * M_PI));
+  const Value angle = e.multiply(draw_uniform(e, bits, dtype, half), at::Scalar(2 * M_PI));
   const Value pairs =
-      e.concatenate({e.multiply(radius, e.unary("cosine", angle)), e.multiply(radius, e.unary("sine", angle))}, 0);
-  return e.reshape(slice_dim(e, pairs, 0, 0, size), dims);
+      e.concatenate({e.multiply(radius, e.unary("cosine", angle)), e.multiply(radius, e.unary("sine", angle))}, dim);
+  return pairs.type.numel() == size ? e.reshape(pairs, dims) : e.reshape(slice_dim(e, pairs, 0, 0, size), dims);
 }
 
 Value draw_exponential(Emitter& e, const Bits& bits, at::ScalarType dtype, c10::IntArrayRef dims) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "stablehlo/emitter.h"
+#include "stablehlo/random_block.h"
 
 namespace torch_tpu {
 
@@ -308,7 +309,11 @@ Values Emitter::if_else(const Value& pred, const std::function<Values()>& on_tru
 // --- others
 
 Value Emitter::random_bits(const Value& state, const Type& type) {
-  return op("rng_bit_generator", {state}, "rng_algorithm = #stablehlo<rng_algorithm THREE_FRY>", {state.type, type})[1];
+  const Type block = random_block(type);
+  const Value bits =
+      op("rng_bit_generator", {state}, "rng_algorithm = #stablehlo<rng_algorithm THREE_FRY>", {state.type, block})[1];
+  if (block.dims == type.dims) return bits;
+  return reshape(slice(reshape(bits, {block.numel()}), {0}, {type.numel()}), type.dims);
 }
 
 Value Emitter::fft(const Value& x, std::string_view kind, c10::IntArrayRef lengths) {
