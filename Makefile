@@ -29,7 +29,8 @@ $(VENV)/made:
 $(VENV)/installed: pyproject.toml $(VENV)/made
 	$(PY) tools/build_requires.py > $(VENV)/build-requires.txt
 	$(PIP) install $(PIP_ARGS) -r $(VENV)/build-requires.txt
-	$(PIP) install $(PIP_ARGS) --no-build-isolation -C wheel.cmake=false -C editable.mode=inplace -e .
+	$(PIP) install $(PIP_ARGS) --no-build-isolation --config-settings=wheel.cmake=false \
+	  --config-settings=editable.mode=inplace -e .
 	@touch $@
 
 build: $(VENV)/installed
