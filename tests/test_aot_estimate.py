@@ -149,7 +149,7 @@ def test_tiles_pad():
     assert shape_bytes(shape) == 4 * 8 * 128
 
 
-def loop(bound):
+def loop(bound, other_end=False):
     pair = f"shape {{ element_type: {TUPLE} tuple_shapes {{ element_type: {S32} }} tuple_shapes {{ element_type: {F32} dimensions: 4096 layout {{ minor_to_major: 0 }} }} }}"
     scalar = array([], S32)
 
@@ -169,11 +169,12 @@ def loop(bound):
     )
     end = constant(32, bound) if bound is not None else instruction(32, "get-tuple-element", scalar, "operand_ids: 30")
     condition = (
-        "computations { id: 3 root_id: 33 "
+        f"computations {{ id: 3 root_id: {34 if other_end else 33} "
         + instruction(30, "parameter", pair)
         + instruction(31, "get-tuple-element", scalar, "operand_ids: 30")
         + end
         + instruction(33, "compare", array([], 1), "operand_ids: 31 operand_ids: 32")
+        + (instruction(34, "and", array([], 1), "operand_ids: 33 operand_ids: 33") if other_end else "")
         + "}"
     )
     entry = (
@@ -193,6 +194,12 @@ def test_loops_count_as_often_as_they_run():
 
 def test_a_loop_that_ends_by_data_counts_once_and_is_said():
     assert estimate(loop(None), TARGET).unknown_loops == 1
+
+
+def test_a_loop_that_may_end_before_its_count_counts_once():
+    found = estimate(loop(10_000, other_end=True), TARGET)
+    assert found.unknown_loops == 1
+    assert found.bytes == estimate(loop(1), TARGET).bytes
 
 
 def window(size, stride=1, low=0, high=0, base=1, dilation=1):

@@ -177,10 +177,12 @@ class Module:
     # --- loops
 
     def trip_count(self, loop: Any) -> int | None:
-        """How often a while's body runs; None if it depends on data."""
+        """How often a while's body runs; None if it depends on data, or has more than one way to end."""
         body, condition = (self.computations[c] for c in loop.called_computation_ids[:2])
         bound = index = None
         for part in (p for i in condition.instructions for p in self.inside(i)):
+            if part.opcode in ("and", "or"):
+                return None
             if part.opcode == "constant":
                 bound = _integer(part.literal)
             elif part.opcode == "get-tuple-element":
