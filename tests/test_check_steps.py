@@ -2,6 +2,7 @@
 
 import re
 import textwrap
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from torch_tpu.aot.hardware import parse
 from torch_tpu.aot.script import record
 from torch_tpu.aot.steps import step_of_script
 from torch_tpu.cli import check_html, check_text
+from torch_tpu.cli.check_text import main_step
 
 
 @pytest.fixture
@@ -238,3 +240,16 @@ def test_the_report_says_why_a_later_step_compiles_again():
     assert "Compiles: 1 program" in check_html.page(report)
     once = aot.check(torch.nn.Linear(8, 8), torch.empty(2, 8, device="meta"))
     assert not [n for n in check_text.notes(once) if n.startswith("Compiles:")]
+
+
+def test_the_program_shown_is_the_one_that_needs_most_memory_if_several_do_not_fit():
+    def program(verdict, peak, flops):
+        return SimpleNamespace(
+            verdict=verdict, memory=SimpleNamespace(peak=peak), time=flops and SimpleNamespace(flops=flops, expected=1)
+        )
+
+    read, whole = program("oom", 45, flops=2), program("oom", 64, flops=None)
+    assert main_step(SimpleNamespace(steps=[read, whole])) is whole
+    fits, small = program("ok", 99, flops=5), program("ok", 1, flops=1)
+    assert main_step(SimpleNamespace(steps=[fits, small])) is fits
+    assert main_step(SimpleNamespace(steps=[fits, read])) is read

@@ -93,10 +93,15 @@ def _summary(report: Report) -> Table:
 
 
 def main_step(target: TargetReport) -> StepReport:
-    """The program to show: one that was refused, else the one with the most to multiply, or that takes longest."""
-    return max(
-        target.steps, key=lambda s: (s.verdict != "ok", s.time.flops if s.time else 0, s.time.expected if s.time else 0)
-    )
+    """The program to show: of those that were refused the one that needs most memory, else the one with the most to
+    multiply, or that takes longest."""
+
+    def weight(step: StepReport) -> tuple[float, ...]:
+        if step.verdict != "ok":
+            return 1, step.memory.peak if step.memory else 0
+        return 0, step.time.flops if step.time else 0, step.time.expected if step.time else 0
+
+    return max(target.steps, key=weight)
 
 
 def step_seconds(target: TargetReport) -> float:
