@@ -98,8 +98,7 @@ void bind_abstract(py::module_& m) {
     return list;
   });
   m.def("abstract_runs", [] { return session().runs(); });
-  m.def(
-      "abstract_cut", [](const std::string& why) { session().cut(why); }, py::call_guard<py::gil_scoped_release>());
+  m.def("abstract_cut", [](const std::string& why) { session().cut(why); }, py::call_guard<py::gil_scoped_release>());
   // Names the tensor's value in programs that take it; an unwritten tensor becomes an input. False: not on the device.
   m.def("abstract_name", [](py::handle object, const std::string& name) {
     const at::Tensor& t = THPVariable_Unpack(object.ptr());
