@@ -24,6 +24,7 @@ def test_the_cpp_tests_pass():
         pytest.skip("GoogleTest is not installed (apt install libgtest-dev, then make build)")
     made = subprocess.run([ninja, "-C", BUILD, "cpp_tests"], capture_output=True, text=True)
     assert made.returncode == 0, made.stdout + made.stderr
+    # As many devices as client_test.cpp asks for, whichever test opens the client.
     environment = os.environ | {"TORCH_TPU_PJRT_PLUGIN": _C.plugin_path(), "TORCH_TPU_DEVICE_COUNT": "8"}
     done = subprocess.run([BUILD / "cpp_tests"], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

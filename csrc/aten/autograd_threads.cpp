@@ -1,6 +1,7 @@
 #include "aten/autograd_threads.h"
 
 #include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
 #include <c10/util/irange.h>
 
 #include <exception>
@@ -31,8 +32,8 @@ void settle_autograd_threads() noexcept {
   std::thread([] {
     try {
       for (const auto device : c10::irange(device_count())) pass(device);
-    } catch (const std::exception&) {
-      // The device fails, which whoever used it was told.
+    } catch (const std::exception& error) {
+      TORCH_WARN("tpu: autograd's threads could not be waited for: ", error.what());
     }
   }).join();
 }

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from torch_tpu import _plugins
 from torch_tpu.aot import answers
-from torch_tpu.aot.errors import CheckError, CompilerError
+from torch_tpu.aot.errors import CheckError, CompilerError, first_line
 from torch_tpu.aot.hardware import Slice
 
 Depth = Literal["quick", "full"]
@@ -164,7 +164,7 @@ class Compiler:
         """``devices``: (kind, attributes) of each; ``has_phases``: whether the quick depth is there."""
         reply = self._ask({"verb": "describe", "topology": target.name, "options": list(target.chip.topology_options)})
         if "error" in reply:
-            raise CheckError(f"libtpu knows no topology {target.name}: {_first_line(_plain(reply['error']))}")
+            raise CheckError(f"libtpu knows no topology {target.name}: {first_line(_plain(reply['error']))}")
         return reply
 
     def compile(
@@ -203,10 +203,6 @@ class Compiler:
             oom = reply["type"] == "OutOfMemoryError" or "HbmOom" in reply["error"]
             raise CompilerError("oom" if oom else "refused", _plain(reply["error"]))
         return reply
-
-
-def _first_line(text: str) -> str:
-    return text.strip().splitlines()[0] if text.strip() else text
 
 
 def _plain(error: str) -> str:

@@ -24,6 +24,6 @@ class CompilerError(CheckError):
         return type(self), (self.kind, self.what, self.advice)
 
 
-def first_line(error: Exception) -> str:
-    """What an error of someone else's says first."""
+def first_line(error: Exception | str) -> str:
+    """What an error of someone else's, or its text, says first."""
     return next(iter(str(error).strip().splitlines()), "")

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from torch_tpu.aot.errors import CheckError
+from torch_tpu.aot.errors import CheckError, first_line
 
 
 def causal_lm(
@@ -22,7 +22,7 @@ def causal_lm(
     try:
         loaded = AutoConfig.from_pretrained(config)
     except Exception as error:  # of many kinds, all about the configuration
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        first = first_line(error) or type(error).__name__
         raise CheckError(
             f"The configuration {config} does not load: {first}", "Give a folder with a config.json."
         ) from error
@@ -35,7 +35,7 @@ def causal_lm(
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(loaded, dtype=dtype)
     except ValueError as error:
-        raise CheckError(f"{config} is no causal language model: {str(error).splitlines()[0]}") from error
+        raise CheckError(f"{config} is no causal language model: {first_line(error)}") from error
     model.train(train)
     ids = torch.empty(batch, sequence, dtype=torch.int64, device="meta")
     return model, {"input_ids": ids} | ({"labels": ids} if train else {}), sequence

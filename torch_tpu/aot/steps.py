@@ -28,10 +28,6 @@ def step_between(recording: Recording, what: str, first: int, last: int) -> Step
     return Step(what, [recording.programs[i] for i in counts], list(counts.values()))
 
 
-def everything(recording: Recording) -> Step:
-    return step_between(recording, "what was recorded", 0, len(recording.order))
-
-
 def training_ends(recording: Recording) -> list[int]:
     """Where the training steps ended: those of the optimizer that stepped most, the last of several."""
     ends = [ends for what, ends in recording.ends.items() if what != FORWARD]
