@@ -201,15 +201,8 @@ def test_devices_that_each_take_their_part_make_what_one_makes():
 def test_the_time_of_kernels_is_of_what_they_do():
     recording = attend()
     with Compiler() as compiler:
-        report = judge(
-            "",
-            recording,
-            step_between(recording, "what was recorded", 0, len(recording.order)),
-            [recording.target],
-            compiler,
-            "quick",
-            0,
-        )
+        step = step_between(recording, "all of it", 0, len(recording.order))
+        report = judge("", recording, step, [recording.target], compiler, "quick", 0)
     time = report.targets[0].steps[0].time
     # Seven products of three blocks of four, forward and backward.
     assert time.flops == 7 * 3 * 8 * (2 * 512 * 512 * 128)
@@ -237,15 +230,8 @@ def test_of_devices_each_computes_its_part_of_the_kernels(shard):
 def test_flash_attention_compiles_ahead_of_time():
     recording = attend()
     with Compiler() as compiler:
-        report = judge(
-            "",
-            recording,
-            step_between(recording, "what was recorded", 0, len(recording.order)),
-            [recording.target],
-            compiler,
-            "full",
-            0,
-        )
+        step = step_between(recording, "all of it", 0, len(recording.order))
+        report = judge("", recording, step, [recording.target], compiler, "full", 0)
     (step,) = report.targets[0].steps
     assert step.verdict == "ok", step.message
     assert step.time.flops == 7 * 3 * 8 * (2 * 512 * 512 * 128)
